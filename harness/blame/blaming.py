@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants, read_ptx
 from harness.bisect.collapse.lifting import lift_collapse
-from harness.blame.grid import Grid, PairTrial, Varied
+from harness.blame.grid import PASSES, Grid, PairTrial, Varied
 from harness.blame.lines import (
     BlameState,
     Columns,
@@ -27,12 +27,13 @@ from harness.blame.lines import (
     look_along,
     make_all,
 )
+from harness.blame.passes import Looked, find_pass
 from harness.blame.words import BlameReport, blame
-from harness.cells.evaluate import cell_evidence
+from harness.cells.evaluate import cell_evidence, evaluate
 from harness.cells.places import CompileOptions, work
 from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import front_end
 from harness.io.packages.versions import newest_of_minor
@@ -53,15 +54,20 @@ from harness.values.errors import (
     InfrastructureError,
     TriageError,
 )
+from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.toolchain import TRITON, Assembler, compiler_name
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 from harness.workaround.trials import ptxas_environment
 
 # Versions that do not go together: the pair as a user would run it, and how to set up one.
 
 # Each one lowers the kernel again.
 _MOST_PAIRS = 8
+# Where a failure is seen that what LLVM makes of the kernel may bring about.
+_LLVM_DECIDES = (Stage.LLIR.value, Stage.PTX.value, Stage.CUBIN.value)
+# Nine more of these take too long.
+_OF_TIME = (VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY)
 
 
 async def as_users_pair(
@@ -396,8 +402,17 @@ async def _grid(state: BlameState, case: PlannedCell, row: Row, question: Follow
     used = {version for line in lines for version in line.cells}
     grid = Grid(lines=lines, assemblers=tuple(sorted(used, key=Version)), focus=focus)
     failing, working = await _pairs(distinct(programs), columns, focus)
-    trials = await run_trials(state.bench, failing, working, focus)
-    return replace(grid, trials=trials)
+    trials = list(await run_trials(state.bench, failing, working, focus))
+
+    async def look(lowering: Kept[Lowering]) -> Looked:
+        result = (await evaluate(state.bench, case, instead=lowering)).row
+        state.tell(PASSES[Varied.LLVM], f"{result.verdict}: {result.reason}")
+        return focus.of(result), str(result.verdict), result.reason
+
+    if focus.stage in _LLVM_DECIDES and focus.kind not in _OF_TIME and not focus.is_pairing:
+        trial = await find_pass(state.bench, case, case.ptxas.version, look, Varied.LLVM)
+        trials += [trial] if trial else []
+    return replace(grid, trials=tuple(trials))
 
 
 async def _pairs(

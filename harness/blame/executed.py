@@ -307,9 +307,11 @@ async def _find_pass(case: _Case) -> None:
         row = result.row
         return case.focus.of(row), str(row.verdict), row.reason
 
-    if trial := await find_pass(case.state.bench, case.cell, EMULATOR, look):
-        case.state.tell("LLVM's optional passes", trial.label)
-        case.trials.append(trial)
+    for over in (Varied.MLIR, Varied.LLVM):
+        if trial := await find_pass(case.state.bench, case.cell, EMULATOR, look, over):
+            case.trials.append(trial)
+            if trial.after is VerdictAnswer.OK:
+                return
 
 
 # `triage blame --run --on gpu`: who made cubins that compute the wrong thing on a GPU.

@@ -134,8 +134,8 @@ class Line:
 class Varied(StrEnum):
     """What a trial varies: nothing, what must not matter, or how ptxas is called.
 
-    Of what is executed: an option of the compiler, the target, who lowers which stage, or how many
-    of LLVM's passes there are.
+    Of what is executed: an option of the compiler, the target, or who lowers which stage. How many
+    of the compiler's own passes there are, or of those of the LLVM inside it.
     """
 
     NOTHING = "nothing"
@@ -145,7 +145,12 @@ class Varied(StrEnum):
     OPTION = "option"
     TARGET = "target"
     STAGE = "stage"
+    MLIR = "mlir"
     LLVM = "llvm"
+
+
+PASSES = {Varied.MLIR: "{}'s optional passes", Varied.LLVM: "LLVM's optional passes"}
+"""What people call them; `{}` stands for the compiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,16 @@
-"""The pass of LLVM behind which a compiler's program goes wrong: some nine compilations.
+"""The pass behind which a compiler's program goes wrong: of its own passes, or of its LLVM's.
 
-Passes that a compilation cannot do without are never left out (`-opt-bisect-limit` of LLVM), so
-what goes wrong without all the others comes about before LLVM, or in one of these.
+Passes that a compilation cannot do without are never left out, so what goes wrong without all the
+others comes about before them, or in one of these. LLVM knows which they are
+(`-opt-bisect-limit`). The compiler's own are tried: a pass is needed where the kernel is not
+lowered without it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from harness.blame.grid import PairTrial, Varied
 from harness.frontends.base import PlannedCell
@@ -14,6 +18,7 @@ from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.values.outcome import Lowering
+from harness.values.verdict import Stage
 
 Looked = tuple[VerdictAnswer, str, str]
 """Whether the failure is there, and the verdict with its reason."""
@@ -24,34 +29,42 @@ async def find_pass(
     cell: PlannedCell,
     ptxas: str,
     look: Callable[[Kept[Lowering]], Awaitable[Looked]],
+    over: Varied,
 ) -> PairTrial | None:
-    """The last trial that works; `SAME` where none of LLVM's passes matters, None where unknown.
+    """The last trial that works; `SAME` where no pass `over` that matters, None where unknown.
 
     `look` says whether a lowering still shows the failure; `ptxas` names what took its program.
+    `over` is MLIR for the compiler's own passes, or LLVM.
 
     Raises:
         InfrastructureError: this machine failed.
     """
-    names: tuple[str, ...] = ()
+    if cell.launch is None or cell.record is None:
+        return None
+    part = partial(
+        front_end(cell.compiler.kind).lower_part,
+        bench,
+        cell.launch,
+        cell.record,
+        ptxas=cell.seen_ptxas,
+    )
 
-    async def try_first(passes: int) -> Looked | None:
-        nonlocal names
-        if cell.launch is None or cell.record is None:
-            return None
-        part = await front_end(cell.compiler.kind).lower_part(
-            bench, cell.launch, cell.record, ptxas=cell.seen_ptxas, passes=passes
-        )
-        if part is None:
-            return None
-        # The list of one that dies ends there.
-        names = max(names, part.passes, key=len)
-        return await look(part.lowering)
+    async def is_optional(place: int) -> bool:
+        lowered = await part(without=[place], until=Stage.LLIR)
+        return bool(lowered and lowered.lowering.value.end.ok and not lowered.lowering.value.error)
+
+    async def try_first(count: int) -> Looked | None:
+        if over is Varied.LLVM:
+            lowered = await part(llvm=count)
+        else:
+            lowered = await part(without=optional[count:])
+        return await look(lowered.lowering) if lowered else None
 
     def trial(label: str, looked: Looked) -> PairTrial:
         after, verdict, reason = looked
         return PairTrial(
             label=label,
-            varied=Varied.LLVM,
+            varied=over,
             version=cell.compiler.version,
             assembler=ptxas,
             before=VerdictAnswer.SAME,
@@ -60,22 +73,47 @@ async def find_pass(
             reason=reason,
         )
 
+    # Without the first ones, LLVM does not come to say all names of the last.
+    whole = await (part(llvm=-1) if over is Varied.LLVM else part(until=Stage.LLIR))
+    if whole is None:
+        return None
+    names = whole.passes
+    optional = list(range(len(names)))
+    if over is Varied.MLIR:
+        answers = await asyncio.gather(*map(is_optional, optional))
+        optional = [place for place in optional if answers[place]]
     looked = await try_first(0)
-    if looked is None or not looked[0].moves_a_bound:
+    if looked is None:
         return None
     if looked[0] is VerdictAnswer.SAME:
-        return trial("without any of them it is the same: it comes about before", looked)
-    works, fails = 0, len(names)
-    while fails - works > 1:
-        middle = (works + fails) // 2
+        needed = [name for place, name in enumerate(names) if place not in optional]
+        words = "without any of them it is the same: it comes about elsewhere"
+        if needed:
+            words += f", or in one that it needs ({', '.join(needed)})"
+        return trial(words, looked)
+    # Of what is neither the failure nor works, nothing follows: the nearest beside it is tried.
+    works, fails = (0 if looked[0] is VerdictAnswer.OK else -1), len(optional)
+    holes: set[int] = {0}
+    while left := [count for count in range(works + 1, fails) if count not in holes]:
+        middle = min(left, key=lambda count: abs(2 * count - works - fails))
         now = await try_first(middle)
-        if now is None or not now[0].moves_a_bound:
+        if now is None:
             return None
         if now[0] is VerdictAnswer.OK:
             works, looked = middle, now
-        else:
+        elif now[0] is VerdictAnswer.SAME:
             fails = middle
-    words = (
-        f"it works with the first {works} of {len(names)}, and fails with the next, {names[works]}"
-    )
+        else:
+            holes.add(middle)
+    if works < 0:
+        return None
+    guilty = [names[optional[count]] for count in range(works, fails)]
+    words = f"it works with the first {works} of {len(optional)}, and fails with the next"
+    words = f"{words}, {' or '.join(guilty)}"
+    if over is Varied.MLIR and len(guilty) == 1:
+        lowered = await part(without=[optional[works]])
+        alone = (await look(lowered.lowering))[0] if lowered else VerdictAnswer.UNTESTABLE
+        if alone.moves_a_bound:
+            does = "works" if alone is VerdictAnswer.OK else "fails"
+            words += f"; without that one alone it {does}"
     return trial(words, looked)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from packaging.version import Version
 
-from harness.blame.grid import Grid, Ground, Line, PairTrial, Varied, fold
+from harness.blame.grid import PASSES, Grid, Ground, Line, PairTrial, Varied, fold
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.values.toolchain import EXECUTOR_NAMES, PTXAS, SASS
@@ -361,6 +361,7 @@ def _varied(grid: Grid) -> Iterator[str]:
         yield f"By optimisation level: {', '.join(fails)} {fail}, {', '.join(works)} {work}."
     elif fails:
         yield f"At every optimisation level that gave a result: {', '.join(fails)}."
+    yield from _by_pass(grid)
 
 
 def _fragile_words(trial: PairTrial, grid: Grid) -> str:
@@ -533,8 +534,9 @@ def _crossed(grid: Grid) -> Iterator[str]:
 
 
 def _by_pass(grid: Grid) -> Iterator[str]:
-    for trial in grid.varying(Varied.LLVM):
-        yield f"LLVM's optional passes: {trial.label}."
+    for over, words in PASSES.items():
+        for trial in grid.varying(over):
+            yield f"{words.format(grid.title)}: {trial.label}."
 
 
 def _goes_with(stage: str, trials: Sequence[PairTrial]) -> bool | None:

@@ -66,6 +66,7 @@ class _Trail:
     """What has been found out so far about one cell."""
 
     plan: PlannedCell
+    instead: Kept[Lowering] | None = None
     lowering: Kept[Lowering] | None = None
     reading: Kept[PtxReading] | None = None
     same_as_bundled: bool | None = None
@@ -75,9 +76,12 @@ class _Trail:
     trouble: str | None = None
 
 
-async def evaluate(bench: Workbench, plan: PlannedCell) -> Evaluated:
+async def evaluate(
+    bench: Workbench, plan: PlannedCell, *, instead: Kept[Lowering] | None = None
+) -> Evaluated:
     """Compile one cell, or read what is stored of it, and judge it.
 
+    `instead` is what it is to be lowered to, in the place of what its compiler makes of it.
     Evidence whose artifact turns out to be damaged is made again. A machine that fails us makes
     the verdict `infra`, except where results cannot be stored at all.
 
@@ -85,7 +89,7 @@ async def evaluate(bench: Workbench, plan: PlannedCell) -> Evaluated:
         StorageError: results cannot be read or written.
     """
     for attempt in (1, 2, 3):
-        trail = _Trail(plan=plan)
+        trail = _Trail(plan=plan, instead=instead)
         try:
             await _follow(bench, trail)
         except UnusableArtifactError:
@@ -141,7 +145,9 @@ async def _lower(
     bundled = plan.bundled or plan.ptxas
     front = front_end(launch.compiler.kind)
     takes = front.back_end(plan.cell.target).takes
-    trail.lowering = await front.lower(bench, launch, record, ptxas=plan.seen_ptxas)
+    trail.lowering = trail.instead or await front.lower(
+        bench, launch, record, ptxas=plan.seen_ptxas
+    )
     program = trail.lowering.artifacts.get(takes)
     if not trail.lowering.value.end.ok or trail.lowering.value.error or program is None:
         return None

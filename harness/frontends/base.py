@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from harness.values.matrix import MatrixVariant
 from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import PTXAS, Assembler, Compiler, Environment, Tool, compiler_name
-from harness.values.verdict import Verdict
+from harness.values.verdict import Stage, Verdict
 
 Adapt = Callable[[LaunchCode], LaunchCode]
 """Gives a launch other configs, or other sources, than the repro has."""
@@ -263,9 +263,9 @@ class Interpreter(ABC):
 
 
 class PartLowering(msgspec.Struct, frozen=True, kw_only=True):
-    """A lowering with some of LLVM's passes; `passes` are all in their order, with what each is on.
+    """A lowering with some of the passes; `passes` are all in their order, with what each is on.
 
-    `SROAPass on kernel`.
+    Of LLVM's `SROAPass on kernel`, of the compiler's own `add_pipeline of make_ttgir`.
     """
 
     lowering: Kept[Lowering]
@@ -420,11 +420,14 @@ class FrontEnd(ABC):
         record: LaunchFacts,
         *,
         ptxas: Assembler,
-        passes: int,
+        llvm: int | None = None,
+        without: Collection[int] = (),
+        until: Stage | None = None,
     ) -> PartLowering | None:
-        """As `lower`, with the first so many optional passes of LLVM alone, -1: all of them.
+        """As `lower`, with the first `llvm` optional passes of LLVM alone, -1: all of them.
 
-        None where the compiler cannot do that. Nothing is kept.
+        With `llvm` None, without those of the compiler's own passes that have these places; with
+        `until` no further than this stage. None where the compiler cannot do that. Nothing is kept.
 
         Raises:
             InfrastructureError: this machine failed.

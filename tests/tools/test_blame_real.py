@@ -211,3 +211,17 @@ def test_a_register_collapse_is_named_with_what_lifts_it(module_triage: Triage) 
     [lift] = [reason for reason in reasons if "ptxas --minnctapersm 1" in reason]
     assert lift.startswith("The collapse lifts with ptxas --minnctapersm 1: 64 -> 255 registers, ")
     assert lift.endswith("B of spill stores (same PTX, byte for byte).")
+
+
+@pytest.mark.long
+def test_the_pass_of_llvm_that_changes_the_spills_is_named(triage: Triage) -> None:
+    words = ["--kernel", f"{HERE / 'kernels' / 'workable.py'}::mixing", "--sm", "90a"]
+    words += ["--config", "BLOCK=2048,num_warps=1", "--triton", "3.9.0", "--ptxas", "13.5.37"]
+    compiled = triage("compile", *words, "--json")
+    [row] = msgspec.json.decode(compiled.stdout)["cells"]
+    # Without LLVM's passes it spills more.
+    condition = f"spill_stores <= {row['spill_stores']}"
+    found = blamed(triage, *words, "--max-tries", "2", "--while", condition)
+    begin = "it works with the first "
+    [label] = [each["probe"] for each in found["probes"] if each["probe"].startswith(begin)]
+    assert label.endswith(" on function (mixing)")

@@ -18,7 +18,7 @@ import platform
 import re
 import site
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -426,23 +426,29 @@ class TritonFrontEnd(_Interpreting):
         record: LaunchFacts,
         *,
         ptxas: Assembler,
-        passes: int,
+        llvm: int | None = None,
+        without: Collection[int] = (),
+        until: Stage | None = None,
     ) -> PartLowering | None:
-        options = [f"-opt-bisect-limit={passes}"]
-        message = {"op": "lower", **self.asked(ptxas), "llvm": options}
+        message = {"op": "lower", **self.asked(ptxas), "until": until and until.value}
+        if llvm is None:
+            message["without"] = sorted(without)
+        else:
+            # No function has such a name: what is printed between the lines that count is not read.
+            message["llvm"] = [f"-opt-bisect-limit={llvm}", "-filter-print-funcs=-"]
         job = await self.on_record(bench, launch, record, message)
         try:
-            with scratch_disk(), (job.folder / "stderr").open(errors="replace") as lines:
-                matches = [match for line in lines if (match := _BISECT.match(line))]
-            if not matches:
+            passes = (job.result or {}).get("passes", [])
+            if llvm is not None:
+                with scratch_disk(), (job.folder / "stderr").open(errors="replace") as lines:
+                    passes = [match[1] for line in lines if (match := _BISECT.match(line))]
+            if not passes:
                 return None
-            # What is dumped between these lines is not kept.
-            (job.folder / "stderr").write_bytes(b"")
             lowering, artifacts = await self.finished(bench, launch, job, alone=False)
         finally:
             bench.hub.drop_folder(job.folder)
         kept = Kept(value=lowering, key="", artifacts=artifacts, cached=False)
-        return PartLowering(lowering=kept, passes=tuple(match[1] for match in matches))
+        return PartLowering(lowering=kept, passes=tuple(passes))
 
     def built_with(self, compiler: Compiler) -> str | None:
         return llvm_of(compiler)

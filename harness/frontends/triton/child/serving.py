@@ -25,6 +25,7 @@ import re
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import dumps
@@ -221,6 +222,35 @@ def _watch_stages(progress: ProgressFile, until: str | None) -> None:
     BACKEND.add_stages = add_stages
 
 
+class _Passes:
+    """Stands for a module of Triton's passes: keeps the names of those that are added to a stage.
+
+    Those before `make_llir`, where all that comes is needed. Some, by their places, are left out.
+    """
+
+    def __init__(
+        self, module: types.ModuleType, progress: ProgressFile, names: list[str], without: set[int]
+    ) -> None:
+        self._module, self._progress = module, progress
+        self._names, self._without = names, without
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        if isinstance(value, types.ModuleType):
+            return _Passes(value, self._progress, self._names, self._without)
+        if not name.startswith("add_"):
+            return value
+
+        def add(*args: Any, **kwargs: Any) -> None:
+            if self._progress.stage in ("ttir", "ttgir"):
+                self._names.append(f"{name} of make_{self._progress.stage}")
+                if len(self._names) - 1 in self._without:
+                    return
+            value(*args, **kwargs)
+
+        return add
+
+
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -236,10 +266,10 @@ def lower(record: Any, folder: Path, message: Message) -> None:
 
     Triton sees the `ptxas` of the message, or picks one. With `dump`, MLIR prints the module
     before every pass. With `until`, it is over once this stage has succeeded. `llvm` are options
-    of the LLVM inside Triton.
+    of the LLVM inside Triton; `without` are places of MLIR passes that are left out.
 
     `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
-    where it was over early.
+    where it was over early; with `without`, `passes` are the names of all of them.
     `cache/`: what Triton stored of each finished stage, also when a later one failed.
     """
     os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
@@ -258,6 +288,14 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     _record_ptxas(calls)
     _watch_stages(progress, message.get("until"))
     result: dict[str, Any] = {"error": None, "metadata": {}, "first_stage": record.first_stage}
+    if (without := message.get("without")) is not None:
+        result["passes"] = []
+        for name, value in list(NAMESPACE.items()):
+            if isinstance(value, types.ModuleType) and name in ("passes", "nvidia"):
+                NAMESPACE[name] = _Passes(value, progress, result["passes"], set(without))
+    if message.get("until") == "llir":
+        # Whether it can be lowered at all is asked: what LLVM makes of it costs most of the time.
+        os.environ["DISABLE_LLVM_OPT"] = "1"
     try:
         if llvm := message.get("llvm"):
             _tell_llvm(llvm)
