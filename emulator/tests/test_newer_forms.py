@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from programs import apply, execute, kernel, outcome
@@ -202,6 +204,64 @@ def test_a_store_that_signals_too_few_bytes_is_waited_for_in_vain() -> None:
     body = SIGNALLED.replace("INSTRUCTION", instruction).replace("EXPECTED", "132")
     result = outcome(kernel(body, 1), np.zeros(32, "u4"))
     assert result.faults[0].kind == "hang"
+
+
+BULK = f"cp.reduce.async.bulk.{_MARK.replace('.mbar', '.shared::cta.mbar')}"
+
+
+@pytest.mark.parametrize("completion", ["early", "late"])
+@pytest.mark.parametrize(
+    ("operation", "change"),
+    [
+        ("add.u32", lambda old, new: old + new), ("min.s32", min), ("max.u32", max),
+        ("xor.b32", lambda old, new: old ^ new),
+        ("inc.u32", lambda old, new: 0 if old >= new else old + 1),
+        ("dec.u32", lambda old, new: new if old in (0, *range(new + 1, 99)) else old - 1),
+    ],
+)  # fmt: skip
+def test_bulk_reductions_in_shared_memory(
+    operation: str, change: Callable[[int, int], int], completion: str
+) -> None:
+    """Both CTAs of a cluster reduce into that of the second one, and to 32 of 64 numbers."""
+    body = f"""
+        .shared .align 8 .b64 bar; .shared .align 16 .b32 origin[32];
+        .shared .align 16 .b32 box[64];
+        mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, origin; mov.u32 %r3, box;
+        mad.lo.u32 %r2, %r40, 4, %r2; mad.lo.u32 %r3, %r40, 4, %r3;
+        mul.lo.u32 %r4, %r40, 2; st.shared.u32 [%r2], 20; st.shared.u32 [%r3], %r4;
+        st.shared.u32 [%r3 + 128], 99; setp.eq.u32 %p1, %r40, 0; setp.eq.u32 %p2, %r1, 1;
+        @%p1 mbarrier.init.shared.b64 [bar], 1;
+        @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 256;
+        barrier.cluster.arrive; barrier.cluster.wait;
+        mov.u32 %r6, bar; mapa.shared::cluster.u32 %r5, %r3, 1;
+        mapa.shared::cluster.u32 %r6, %r6, 1;
+        @%p1 {BULK}.{operation} [%r5], [origin], 128, [%r6];
+        @!%p2 bra DONE;
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [bar], 0; @!%p3 bra WAIT;
+        ld.shared.u32 %r7, [%r3]; ld.shared.u32 %r8, [%r3 + 128];
+        mad.wide.u32 %rd1, %r40, 8, %rd40; st.global.v2.u32 [%rd1], {{%r7, %r8}};
+    DONE: barrier.cluster.arrive; barrier.cluster.wait;
+    """
+    schedule = Schedule(completion="early" if completion == "early" else "late")
+    (found,) = execute(kernel(body, 1), np.zeros(64, "u4"), grid=2, cluster=2, schedule=schedule)
+    assert found[::2].tolist() == [change(change(2 * n, 20), 20) for n in range(32)]
+    assert set(found[1::2].tolist()) == {99}
+
+
+def test_arrivals_that_complete_no_phase_count_those_before() -> None:
+    """Lanes are odd and even; each has the arrivals that were left before its own."""
+    body = """
+        .shared .align 8 .b64 bars[2];
+        setp.eq.u32 %p1, %r40, 0; and.b32 %r1, %r40, 1; mov.u32 %r2, bars;
+        mad.lo.u32 %r2, %r1, 8, %r2;
+        @%p1 mbarrier.init.shared.b64 [bars], 100; @%p1 mbarrier.init.shared.b64 [bars + 8], 200;
+        bar.sync 0;
+        mbarrier.arrive.noComplete.shared.b64 %rd1, [%r2], 3;
+        mbarrier.pending_count.b64 %r3, %rd1;
+        mad.wide.u32 %rd2, %r40, 4, %rd40; st.global.u32 [%rd2], %r3;
+    """
+    (found,) = execute(kernel(body, 1), np.zeros(32, "u4"))
+    assert found.tolist() == [100 + 100 * (n % 2) - 3 * (n // 2) for n in range(32)]
 
 
 def test_shared_memory_filled_with_zeros() -> None:

@@ -35,6 +35,8 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("UMOV UR6, 0xfffffffd\nUI2F UR7, UR6\nUF2I.TRUNC.NTZ UR7, UR7\nMOV R7, UR7", 0,
          0xFFFFFFFD),
         ("UMOV UR6, 0x40200000\nUFRND UR6, UR6\nUF2F.F16.F32 UR6, UR6\nMOV R7, UR6", 0, 0x4000),
+        ("UFSETP.GEU.AND UP0, UPT, |URZ|, 2, UPT\nUFSEL UR6, URZ, 2, UP0\nMOV R7, UR6", 0, TWO),
+        ("UMOV UR6, 0x40000000\nUFFMA.FTZ UR6, UR6, UR6, -1\nMOV R7, UR6", 0, 0x40400000),
         # Halves: the first of two numbers is the upper one.
         ("HFMA2.MMA R7, -RZ, RZ, 1, 2", 0, 0x3C004000),
         ("HADD2 R7, R6.H1_H1, -R6.H0_H0", 0x40003C00, 0x3C003C00),

@@ -48,6 +48,7 @@ def test_integer_instructions(code: str, left: int, right: int) -> None:
     [
         "VIADD.8x4 R7, R6, 0x1", "IADD3 R7, |R6|, R6, RZ", "MOV R7, R6.H0_H0", "FOO.BAR R7, R6",
         "IMAD.WIDE R8, R6, 0x4, -0x10", "LDG.E R7, desc[UR4][R2.64+UR6]", "MOV R7, c[0x0][0x100]",
+        "RPCMOV.32 R7, R6", "RPCMOV.32 Rpc.LO, Rpc.HI",
         "LOP3.LUT R7, R6, 0xf, RZ, 0x3c, R8", "S2R R7, SR_CLOCKLO", "BRA `(.L_nowhere)",
     ],
 )  # fmt: skip
@@ -356,6 +357,7 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ),
         ("MOV R8, 0x3f800001\nFMUL.M4 R7, R8, R8", 0x40800002),
         ("DEPBAR.LE SB1, 0x36\nMOV R7, R6", 5),
+        ("RPCMOV.32 Rpc.LO, R6\nRPCMOV.32 Rpc.HI, RZ\nRPCMOV.32 R7, Rpc.LO", 5),
         ("WARPSYNC.COLLECTIVE.ALL `(.L_on)\nMOV R7, R6\nENDCOLLECTIVE\n.L_on:\nNOP", 5),
     ],
 )
@@ -407,6 +409,24 @@ def test_atomic_operations_give_what_was_there() -> None:
     assert results(swapped, LANES) == LANES
     added = "REDG.E.ADD.STRONG.GPU desc[UR4][R4.64], R6\nLDG.E R7, desc[UR4][R4.64]"
     assert results(added, LANES) == LANES
+
+
+def test_atomic_operations_of_vectors_change_their_words() -> None:
+    """Lane 0 adds to four words, the halves of which are 1 and 2, 3 and 4, ..."""
+    code = "ISETP.NE.AND P0, PT, R0, RZ, PT\nMOV R8, 0x40003c00\nMOV R9, 0x44004200\n"
+    code += "STG.E desc[UR4][R4.64], R6\nMOV R10, RZ\nMOV R11, R8\n"
+    red = "@!P0 REDG.E.ADD.{} desc[UR4][R4.64], R8\nLDG.E R7, desc[UR4][R4.64]"
+    ones = [0x3C003C00] * 4
+    found = results(code + red.format("F16x8.RN.STRONG.GPU"), ones)
+    assert found == [0x42004000, 0x45004400, 0x3C003C00, 0x42004000]
+    found = results(code + red.format("F32x2.FTZ.RN.STRONG.GPU"), [0x3F800000] * 4)
+    assert found == [0x40403C00, 0x44008200, 0x3F800000, 0x3F800000]
+    swap = "@!P0 ATOMG.E.CAS.128.STRONG.GPU PT, R12, desc[UR4][R4.64], {}, R8\n"
+    code += "@!P0 LDG.E.128 R12, desc[UR4][R2.64]\n"
+    assert results(code + swap.format("R12") + "LDG.E R7, desc[UR4][R4.64]", ones) == [
+        0x40003C00, 0x44004200, 0, 0x40003C00,
+    ]  # fmt: skip
+    assert results(code + swap.format("R8") + "LDG.E R7, desc[UR4][R4.64]", ones) == ones
 
 
 def test_256_bits_are_eight_registers_and_the_first_has_the_upper_ones() -> None:
@@ -513,6 +533,36 @@ def test_lanes_wait_for_a_phase_of_an_mbarrier(warps: str) -> None:
     faults = run_sass(missing, LANES, shared=8, schedule=schedule).faults
     assert faults[0].kind == "hang"
     assert "1 arrivals and 0 bytes are still to come" in faults[0].what
+
+
+@pytest.mark.parametrize(
+    ("last", "right"),
+    [
+        # The lanes at one object; the arrivals that were left before the first of them.
+        ("MOV R7, R8", [0, 0, *[0x55555554, 0xAAAAAAA8] * 15]),
+        ("SHF.R.U32.HI R7, RZ, 0xb, R9", [0, 0, *[0xFFF9C, 0xFFF38] * 15]),
+    ],
+)
+def test_arrivals_that_complete_no_phase_say_who_arrives(last: str, right: list[int]) -> None:
+    code = """
+        UMOV UR6, 0x400
+        UMOV UR8, 0xfff9c
+        USHF.L.U32 UR9, UR8, 0xb, URZ
+        USHF.L.U32 UR8, UR8, 0x1, URZ
+        ELECT P0, UR10, PT
+        @P0 SYNCS.EXCH.64 URZ, [UR6], UR8
+        UMOV UR8, 0xfff38
+        USHF.L.U32 UR9, UR8, 0xb, URZ
+        USHF.L.U32 UR8, UR8, 0x1, URZ
+        @P0 SYNCS.EXCH.64 URZ, [UR6+0x8], UR8
+        BAR.SYNC.DEFER_BLOCKING 0x0
+        LOP3.LUT R10, R0, 0x1, RZ, 0xc0, !PT
+        ISETP.GT.AND P0, PT, R0, 0x1, PT
+        MOV R7, RZ
+        MOV R11, 0x3
+        @P0 SYNCS.ARRIVE.TRANS64.TMASK.ART0 R8, [R10.X8+0x400], R11
+    """
+    assert results(code + f"@P0 {last}", LANES, shared=16) == right
 
 
 def test_a_warp_branches_together() -> None:

@@ -192,6 +192,42 @@ mad.lo.u32 %r15, %r17, 1001, %r15; mad.lo.u32 %r15, %r18, 1003, %r15;
 mul.wide.u32 %d5, %r14, 512; add.u64 %d4, %d4, %d5; st.global.u32 [%d4], %r15;
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """,
+    "arrivals that complete no phase": """
+and.b32 %r7, %r1, 1; shl.b32 %r8, %r7, 3; add.u32 %r8, %r8, %r2; rem.u32 %r9, %r1, 5;
+setp.ne.u32 %p3, %r9, 0; setp.lt.and.u32 %p3, %r1, 32, %p3;
+@%p1 mbarrier.init.shared::cta.b64 [tile], 300; @%p1 mbarrier.init.shared::cta.b64 [tile+8], 200;
+bar.sync 0; @!%p3 bra S; mbarrier.arrive.noComplete.shared::cta.b64 %d5, [%r8], 2;
+mbarrier.pending_count.b64 %r10, %d5;
+mbarrier.arrive_drop.noComplete.shared::cta.b64 %d6, [%r8], 1;
+mbarrier.pending_count.b64 %r11, %d6; mad.lo.u32 %r10, %r10, 1000, %r11;
+st.global.u32 [%d4], %r10; S: bar.sync 0;
+@%p1 mbarrier.arrive.shared::cta.b64 _, [tile], 264;
+@%p1 mbarrier.arrive.shared::cta.b64 _, [tile+8], 161; @!%p3 bra U;
+V: mbarrier.test_wait.shared::cta.b64 %p5, [%r8], %d5; @!%p5 bra V; U: bar.sync 0;
+@%p1 mbarrier.arrive.shared::cta.b64 _, [tile], 288;
+@%p1 mbarrier.arrive.shared::cta.b64 _, [tile+8], 187;
+W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r8], 1; @!%p2 bra W;
+""",
+    "reductions in memory of another CTA": """
+@%p1 mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster;
+mad.lo.u32 %r9, %r1, 77777777, %r14; st.shared.u32 [%r5], %r9; xor.b32 %r9, %r9, 0x80000005;
+st.shared.u32 [%r5+2048], %r9; fence.proxy.async;
+@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 384;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; @!%p1 bra S;
+xor.b32 %r7, %r6, 1; add.u32 %r8, %r2, 2048; mapa.shared::cluster.u32 %r8, %r8, %r7;
+mapa.shared::cluster.u32 %r10, %r3, %r7; mov.u32 %r12, 32;
+""" + "\n".join(
+        f"cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{form}\n"
+        f"[%r8+{32 * at}], [tile+{32 * at}], {'%r12' if at % 2 else 32}, [%r10];"
+        for at, form in enumerate(
+            ("and.b32", "or.b32", "xor.b32", "add.u32", "add.s32", "add.u64", "min.u32", "min.s32",
+             "max.u32", "max.s32", "inc.u32", "dec.u32")
+        )
+    ) + """
+S: """ + FIRST + """
+ld.shared.u32 %r10, [%r5+2048]; mul.wide.u32 %d5, %r14, 512; add.u64 %d4, %d4, %d5;
+st.global.u32 [%d4], %r10; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+""",
     "arrivals at another CTA": """
 @%p1 mbarrier.init.shared::cta.b64 [bar], 128; fence.mbarrier_init.release.cluster;
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; xor.b32 %r7, %r6, 1;

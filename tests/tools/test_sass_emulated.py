@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,27 +91,72 @@ _LONG = [pytest.param(target, marks=pytest.mark.long) for target in ("100a", "12
 def test_a_cubin_leaves_what_its_ptx_leaves(
     triage: Triage, toolchain_cache: Path, tmp_path: Path, target: str
 ) -> None:
-    for tool in ("ptxas-13.5.37", "nvdisasm-13.5.37"):
-        installed = triage("toolchain", "install", tool)
-        assert installed.returncode == 0, installed.stderr
-    tools = toolchain_cache / "toolchains"
-    ptxas = tools / "ptxas-13.5.37" / "bin" / "ptxas"
-    nvdisasm = tools / "nvdisasm-13.5.37" / "bin" / "nvdisasm"
-    source, file = tmp_path / "k.ptx", tmp_path / "k.cubin"
     for number in range(4):
         text = program(number, target)
-        source.write_text(text)
         expected = left(Launch(ptx=text, **launched(number)))
-        for level in "03":
-            words = [str(ptxas), f"-O{level}", f"--gpu-name=sm_{target}", str(source), "-o"]
-            subprocess.run([*words, str(file)], check=True)
-            listing = subprocess.run(
-                [str(nvdisasm), "-c", "-hex", str(file)], check=True, capture_output=True, text=True
-            ).stdout
-            cubin = Cubin(elf=file.read_bytes(), listing=listing)
+        for level, cubin in cubins(triage, toolchain_cache, tmp_path, text, target):
             for warps in ("lockstep", "first", "last"):
                 found = left(Launch(cubin=cubin, **launched(number)), Schedule(warps=warps))
                 assert found == expected, f"program {number}, -O{level}, {warps}\n{text}"
+
+
+ATOMICS = """
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)
+{ .reg .b32 %r<16>; .reg .b16 %h<9>; .reg .b64 %in, %out, %x, %d<9>; .reg .b128 %q<6>;
+.shared .align 16 .b8 own[2048]; .reg .pred %p<3>;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %r0, %ctaid.x; setp.ne.u32 %p1, %r0, 0;
+@%p1 ret; mov.u32 %r0, %tid.x; mul.wide.u32 %x, %r0, 32; shl.b32 %r9, %r0, 4;
+add.u64 %in, %in, %x; add.u64 %out, %out, %x; mov.u32 %r10, own; add.u32 %r9, %r9, %r10;
+ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%in]; ld.global.v4.b32 {%r5, %r6, %r7, %r8}, [%in+16];
+ld.global.v2.b64 {%d1, %d2}, [%in]; ld.global.v4.b16 {%h1, %h2, %h3, %h4}, [%in+8];
+st.global.v4.b32 [%out], {%r5, %r6, %r7, %r8};
+red.global.add.v4.f32 [%out], {%r1, %r2, %r3, %r4};
+atom.global.add.v2.f32 {%r11, %r12}, [%out+8], {%r2, %r1};
+red.global.min.noftz.v4.f16x2 [%out], {%r12, %r11, %r1, %r4};
+atom.global.max.noftz.v2.bf16x2 {%r13, %r14}, [%out+8], {%r1, %r3};
+red.global.max.noftz.v2.f16 [%out], {%h1, %h2};
+atom.global.add.noftz.v4.f16 {%h5, %h6, %h7, %h8}, [%out+8], {%h1, %h2, %h3, %h4};
+red.global.add.noftz.v8.bf16 [%out], {%h5, %h1, %h6, %h2, %h7, %h3, %h8, %h4};
+st.global.v4.b32 [%out+16], {%r1, %r2, %r3, %r4}; cvt.u64.u32 %d4, %r13; cvt.u64.u32 %d5, %r14;
+mov.b128 %q1, {%d1, %d2}; mov.b128 %q2, {%d4, %d5};
+atom.global.exch.b128 %q2, [%out+16], %q2; setp.lt.s32 %p2, %r3, 0;
+@%p2 mov.b128 %q1, {%d2, %d1}; atom.global.cas.b128 %q3, [%out+16], %q1, %q2;
+st.shared.v4.b32 [%r9], {%r5, %r6, %r7, %r8};
+atom.shared.exch.b128 %q4, [%r9], %q3; atom.shared.cas.b128 %q5, [%r9], %q3, %q4;
+mov.b128 {%d6, %d7}, %q5; ld.shared.b64 %d8, [%r9]; xor.b64 %d6, %d6, %d7;
+xor.b64 %d6, %d6, %d8; st.global.b64 [%in], %d6; st.global.b64 [%in+8], %d7;
+ret; }"""
+
+
+@pytest.mark.parametrize("target", ["90a", *_LONG])
+def test_atomics_of_vectors_and_of_128_bits_leave_what_their_ptx_leaves(
+    triage: Triage, toolchain_cache: Path, tmp_path: Path, target: str
+) -> None:
+    text = HEAD.format(target=target) + ATOMICS
+    expected = left(Launch(ptx=text, **launched(0)))
+    for level, cubin in cubins(triage, toolchain_cache, tmp_path, text, target):
+        assert left(Launch(cubin=cubin, **launched(0))) == expected, level
+
+
+def cubins(
+    triage: Triage, cache: Path, folder: Path, text: str, target: str
+) -> Iterator[tuple[str, Cubin]]:
+    """Cubins of both levels."""
+    for tool in ("ptxas-13.5.37", "nvdisasm-13.5.37"):
+        installed = triage("toolchain", "install", tool)
+        assert installed.returncode == 0, installed.stderr
+    ptxas, nvdisasm = (
+        cache / "toolchains" / f"{tool}-13.5.37" / "bin" / tool for tool in ("ptxas", "nvdisasm")
+    )
+    source, file = folder / "k.ptx", folder / "k.cubin"
+    source.write_text(text)
+    for level in "03":
+        words = [str(ptxas), f"-O{level}", f"--gpu-name=sm_{target}", str(source), "-o", str(file)]
+        subprocess.run(words, check=True)
+        listing = subprocess.run(
+            [str(nvdisasm), "-c", "-hex", str(file)], check=True, capture_output=True, text=True
+        ).stdout
+        yield level, Cubin(elf=file.read_bytes(), listing=listing)
 
 
 def launched(number: int) -> dict[str, Any]:

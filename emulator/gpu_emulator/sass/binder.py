@@ -55,7 +55,7 @@ SPECIAL = {
 
 _NAMES = ["_32", "_1", "_branch", *(f"P{n}" for n in range(7)), *(f"UP{n}" for n in range(7))]
 _NAMES += [f"B{n}" for n in range(16)] + [f"c{n}" for n in range(5)] + [*SPECIAL.values()]
-_NAMES += ["result of a barrier", "phase of a cluster"]
+_NAMES += ["result of a barrier", "phase of a cluster", "Rpc.LO", "Rpc.HI"]
 _FIXED = {name: FIRST_SLOT + number for number, name in enumerate(_NAMES)}
 _FIRST = FIRST_SLOT + len(_NAMES)
 _PREDICATES = {slot for name, slot in _FIXED.items() if re.match(r"_1|_branch|U?P[0-9]", name)}
@@ -66,6 +66,8 @@ BARRIER_RESULT = _FIXED["result of a barrier"]
 """The slot of what a reduction at a barrier of the CTA gave."""
 CLUSTER_PHASE = _FIXED["phase of a cluster"]
 """The slot of the phase in which a thread arrived at the barrier of its cluster."""
+RETURN = {name: _FIXED[name] for name in ("Rpc.LO", "Rpc.HI")}
+"""The slots of the halves of a register of threads that is made for where a call returns to."""
 
 
 def slot_of(kind: str, number: int) -> int:

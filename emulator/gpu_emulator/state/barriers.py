@@ -233,7 +233,8 @@ def arrive(
         is_simple = ((total <= pending) & (total > 0)).all() and not completed.any()
     if is_simple:
         _change(view, places, owners, arrivals, expected, completed)
-        return before
+        fewer = _earlier(owners.reshape(-1), arrivals).astype(np.uint64)
+        return before + (fewer << np.uint64(_PENDING))
     first = np.zeros(1, np.int64)
     for number in range(len(index)):
         at = slice(number, number + 1)
@@ -258,6 +259,15 @@ def _negative(count: Array, shift: int) -> Array:
 
 def _sums(count: int, owners: Array, values: Array) -> Array:
     return np.bincount(owners.reshape(-1), weights=values, minlength=count).astype(np.int64)
+
+
+def _earlier(owners: Array, values: Array) -> Array:
+    """Of each operation the sum of the values of those before it with the same owner."""
+    order = np.argsort(owners, kind="stable")
+    before = np.cumsum(values[order]) - values[order]
+    result = np.empty_like(before)
+    result[order] = before - before[np.searchsorted(owners[order], owners[order])]
+    return result
 
 
 def pending_arrivals(states: Array) -> Array:

@@ -110,12 +110,18 @@ def _by_size(target: Array, source: Array, sizes: Array) -> Iterator[tuple[int, 
 
 
 def begin_load(
-    registers: Registers, place: Place, values: Sequence[Array], ranks: Array | None, space: str
+    registers: Registers,
+    place: Place,
+    values: Sequence[Array],
+    ranks: Array | None,
+    space: str,
+    unit: int = 1,
+    change: Change | None = None,
 ) -> None:
     """Each active thread begins a load from a space into shared memory.
 
     `values`: where to, where from, how many bytes, the mbarrier. `ranks`: a mask of the CTAs of the
-    cluster that get it (None: that of the address).
+    cluster that get it (None: that of the address). A reduction changes elements of `unit` bytes.
     """
     asynchrony = registers[0].batch.asynchrony
     for issue in issues(registers, place):
@@ -124,13 +130,20 @@ def begin_load(
         for size, same in _by_size(target, source, sizes):
             taken = (target[same], source[same], signal[same])
             chosen = None if masks is None else masks[same]
-            effect = partial(_load_bytes, issue.of(same), taken, size, chosen, space)
+            effect = partial(_load_bytes, issue.of(same), taken, size, chosen, space, unit, change)
             slot = int(signal[same][0]) & RANK
             asynchrony.launch(registers[0], effect, place, slot=slot)
 
 
 def _load_bytes(
-    issue: Issue, taken: Sequence[Array], size: int, ranks: Array | None, space: str, _: object
+    issue: Issue,
+    taken: Sequence[Array],
+    size: int,
+    ranks: Array | None,
+    space: str,
+    unit: int,
+    change: Change | None,
+    _: object,
 ) -> None:
     batch, noun = issue.frame.batch, "a bulk copy"
     memories = batch.memories
@@ -139,8 +152,12 @@ def _load_bytes(
         locate = own.in_global if space == "global" else own.in_shared
         where = locate(source[members], size, noun)
         index = own.in_shared(batch.at_rank(target[members], rank), size, noun)
-        copied(memories["shared"], index, memories[space], where)
-        own.watched("shared", index[:, ::4], 4, writes=True)
+        if change is None:
+            copied(memories["shared"], index, memories[space], where)
+            own.watched("shared", index[:, ::4], 4, writes=True)
+        else:
+            values = memories[space].load(where[:, ::unit], unit)
+            _changed(memories["shared"], index[:, ::unit], values, unit, change)
         own.watched(space, where[:, ::4], 4, writes=False)
         own.signalled(batch.at_rank(signal[members], rank), size)
 
@@ -173,7 +190,11 @@ def _write_bytes(
     whole = issue.in_global(target, size, "a bulk store")
     if change is None:
         issue.watched("global", whole[:, ::4], 4, writes=True)
-    index = whole[:, ::unit]
+    _changed(memory, whole[:, ::unit], values, unit, change)
+
+
+def _changed(memory: Memory, index: Array, values: Array, unit: int, change: Change | None) -> None:
+    """Store or reduce row after row, of which several may have the same place."""
     for row, data in zip(index, values, strict=True):
         memory.store(row, data if change is None else change(memory.load(row, unit), data), unit)
 

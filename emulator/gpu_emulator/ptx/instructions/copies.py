@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import combine
+from gpu_emulator.numbers.arithmetic import Change, combine
 from gpu_emulator.ptx.instructions.loads import vector_size
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.atomics import apply_to_memory
@@ -185,6 +185,14 @@ _HINT = "?{hint:L2::cache_hint}"
     "cp.async.bulk.{to:shared::cluster|shared::cta}.{source:global}.mbarrier::complete_tx::bytes"
     f"?{{multicast:multicast::cluster}}{_HINT}",
     "cp.async.bulk.{to:shared::cluster}.{source:shared::cta}.mbarrier::complete_tx::bytes",
+    *(
+        f"cp.reduce.async.bulk.{{to:shared::cluster}}.{{source:shared::cta}}"
+        f".mbarrier::complete_tx::bytes.{tail}"
+        for tail in (
+            "{op:and|or|xor}.{type:b32}", "{op:add}.{type:u32|s32|u64}",
+            "{op:min|max}.{type:u32|s32}", "{op:inc|dec}.{type:u32}",
+        )
+    ),
 )  # fmt: skip
 def _bulk_load(line: Binder) -> Step:
     to, origin, count, barrier = (
@@ -192,10 +200,12 @@ def _bulk_load(line: Binder) -> Step:
     )  # fmt: skip
     ranks = line.read(4, "u16") if line.parts.get("multicast") else None
     space, place = line.parts["source"].split("::")[0], line.place
+    unit, change = _reduction(line)
 
     def run(registers: Registers) -> None:
         values = [to(registers), origin(registers), count(registers), barrier(registers)]
-        begin_load(registers, place, values, None if ranks is None else ranks(registers), space)
+        chosen = None if ranks is None else ranks(registers)
+        begin_load(registers, place, values, chosen, space, unit, change)
 
     return Step(run)
 
@@ -213,15 +223,19 @@ def _bulk_load(line: Binder) -> Step:
 )  # fmt: skip
 def _bulk_store(line: Binder) -> Step:
     to, origin, count = line.address(0), line.address(1), line.read(2, "u32")
-    kind = line.parts.get("type")
-    change = combine(line.parts["op"], kind) if kind else None
-    unit, place = BITS[kind] // 8 if kind else 1, line.place
+    unit, change = _reduction(line)
 
     def run(registers: Registers) -> None:
         values = [to(registers), origin(registers), count(registers)]
-        begin_store(registers, place, values, unit, change)
+        begin_store(registers, line.place, values, unit, change)
 
     return Step(run)
+
+
+def _reduction(line: Binder) -> tuple[int, Change | None]:
+    """The size of the elements that a bulk copy changes, and how; a byte, where it copies."""
+    kind = line.parts.get("type")
+    return (BITS[kind] // 8, combine(line.parts["op"], kind)) if kind else (1, None)
 
 
 commits("cp.async.bulk.commit_group", READ, SEEN)

@@ -36,8 +36,8 @@ from gpu_emulator.state.bulk import (
     begin_tile_store,
 )
 from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.lanes import leaders, spread
-from gpu_emulator.steps import BITS, Array, Reader, Registers, Step
+from gpu_emulator.state.lanes import bits_of, leaders, matching, spread
+from gpu_emulator.steps import BITS, WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
 _SEEN = "of which ptxas 12.8 to 13.5.37 makes it; not measured"
@@ -91,12 +91,19 @@ _ARRIVALS: dict[str, tuple[int | None, str]] = {
 
 @opcode(
     "SYNCS.ARRIVE.TRANS64?{red:RED}?{drop:OPTOUT}?{how:A1T0|ART0|A0TR|A0TX|A0T1}",
-    evidence=f"PTX ISA: mbarrier.arrive, .arrive_drop, .expect_tx, .complete_tx, {_SEEN}",
+    "SYNCS.ARRIVE.TRANS64.{lanes:TMASK}?{drop:OPTOUT}.{how:ART0}",
+    evidence=f"PTX ISA: mbarrier.arrive, .arrive_drop, .expect_tx, .complete_tx, {_SEEN};"
+    " TMASK: of .noComplete, inferred from the code behind it",
 )
 def _arrive(line: Binder) -> Step:
-    """Each active lane arrives. RED gives no state; OPTOUT drops out."""
+    """Each active lane arrives. RED gives no state; OPTOUT drops out.
+
+    TMASK gives, in place of the low word of the state, the lanes of the warp that arrive at the
+    same object, and with it the high word as it was before the first of them: ptxas then takes off
+    the arrivals of the lanes before, each as many as its own.
+    """
     parts = line.parts
-    if len(line.operands) != 3 or (parts["red"] and line.operands[0].text != "RZ"):
+    if len(line.operands) != 3 or (parts.get("red") and line.operands[0].text != "RZ"):
         raise line.refuse()
     (slots,) = line.results(line.operands[:1], ["b64"])
     address = address_of(line, line.operands[1], is_wide=False)
@@ -114,11 +121,21 @@ def _arrive(line: Binder) -> Step:
         drops = arriving if parts["drop"] else None
         at = address(registers)
         states = signal(registers, "shared", at, arriving, expected, completed, drops)
+        if parts.get("lanes"):
+            states = _with_lanes(registers[0], at, states)
         if line.operands[0].number is not None:
             for slot, word in zip(slots, in_registers(states), strict=True):
                 registers[0].write(slot, word)
 
     return Step(run, slots, reads_old=True)
+
+
+def _with_lanes(frame: Frame, address: Array, states: Array) -> Array:
+    """The lanes with the same address below the high word of what the first of them found there."""
+    own = matching(frame.by_warp(address)) & bits_of(frame.by_warp(frame.active()))
+    first = (own[..., None] >> np.arange(WARP, dtype=np.uint32) & 1).argmax(axis=3)
+    high = np.take_along_axis(frame.by_warp(states), first, axis=2) >> np.uint64(32)
+    return (high << np.uint64(32) | own).reshape(frame.shape)
 
 
 @opcode(
@@ -239,6 +256,9 @@ _KINDS = {
     "UBLKRED.{to:G}.{origin:S}.{op:INC|DEC}",
     "UBLKRED.{to:G}.{origin:S}.{op:ADD}.{type:F32|F64}.RN",
     "UBLKRED.{to:G}.{origin:S}.{op:ADD|MIN|MAX}.{type:F16|BF16}.RN",
+    "UBLKRED.{to:S}.{origin:S}.{op:AND|OR|XOR|INC|DEC}",
+    "UBLKRED.{to:S}.{origin:S}.{op:ADD|MIN|MAX}?{type:S32}",
+    "UBLKRED.{to:S}.{origin:S}.{op:ADD}.{type:U64}",
     evidence=f"PTX ISA: cp.async.bulk, cp.reduce.async.bulk, {_SEEN}",
 )  # fmt: skip
 def _copy(line: Binder) -> Made:
@@ -265,7 +285,7 @@ def _copy(line: Binder) -> Made:
             values = [target, source, (word & 0xFFFF) * 16]
             if is_load:
                 ranks = word >> 16 if has_ranks else None
-                begin_load(registers, place, [*values, *barrier], ranks, space)
+                begin_load(registers, place, [*values, *barrier], ranks, space, unit, change)
             else:
                 begin_store(registers, place, values, unit, change)
 
@@ -367,8 +387,10 @@ def _see_stores(line: Binder) -> Step:
 @opcode(
     "UBLKPF.L2", f"UTMAPF.L2.{_DIM}", "UTMACCTL.PF", "UTMACCTL.IV", "ACQBULK",
     "PREEXIT", "CCTL.E.C.LDCU.IV.DEEP",
-    "USETMAXREG.DEALLOC.CTAPOOL", "NANOSLEEP.SYNCS",
-    evidence=f"PTX ISA: prefetches, fences, griddepcontrol, setmaxnreg, {_SEEN}; changes no value",
+    "USETMAXREG.DEALLOC.CTAPOOL", "NANOSLEEP.SYNCS", "CCTL.E.{level:PML2|DML2|RML2}",
+    "CCTLL.{level:PF1|PF2}", "FENCE.VIEW.ASYNC.G",
+    evidence=f"PTX ISA: prefetches, discard, applypriority, fences, griddepcontrol, setmaxnreg,"
+    f" {_SEEN}; changes no value",
 )  # fmt: skip
 def _no_value(line: Binder) -> Step:
     del line

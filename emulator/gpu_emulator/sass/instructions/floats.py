@@ -49,7 +49,7 @@ _ARITHMETIC: dict[str, tuple[Callable[..., Array], int]] = {
 
 @opcode(
     f"FADD|FMUL|FFMA?{{ftz:FTZ}}{_ROUND}?{{sat:SAT}}",
-    "UFADD|UFMUL?{ftz:FTZ}",
+    "UFADD|UFMUL|UFFMA?{ftz:FTZ}",
     evidence=f"PTX ISA: add.f32, mul.f32, fma.f32; {_FORMS}",
 )
 def _single(line: Binder) -> Step:
@@ -199,12 +199,13 @@ _JOINED = ".{join:AND|OR|XOR}"
 
 
 @opcode(
-    f"FSETP.{{compare:{_ORDERED}}}?{{ftz:FTZ}}{_JOINED}", f"DSETP.{{compare:{_ORDERED}}}{_JOINED}",
+    f"FSETP|UFSETP.{{compare:{_ORDERED}}}?{{ftz:FTZ}}{_JOINED}",
+    f"DSETP.{{compare:{_ORDERED}}}{_JOINED}",
     evidence=f"PTX ISA: setp.f32, setp.f64; {_FORMS}",
 )  # fmt: skip
 def _compare(line: Binder) -> Step:
     name, join, ftz = line.parts["compare"], JOIN[line.parts["join"]], line.parts.get("ftz")
-    kind = "f32" if line.base == "FSETP" else "f64"
+    kind = "f64" if line.base == "DSETP" else "f32"
 
     def function(a: Array, b: Array, third: Array) -> tuple[Array, Array]:
         holds = _compared(name, _flushed(a), _flushed(b)) if ftz else _compared(name, a, b)
@@ -293,7 +294,7 @@ def _chosen(operation: Callable[..., Array], is_least: Array, *operands: Array) 
     return np.where(is_least, least, greatest)
 
 
-@opcode("FSEL?{ftz:FTZ}", evidence=f"PTX ISA: selp.f32, slct.ftz; {_FORMS}")
+@opcode("FSEL|UFSEL?{ftz:FTZ}", evidence=f"PTX ISA: selp.f32, slct.ftz; {_FORMS}")
 def _select(line: Binder) -> Step:
     _without_nan(line)
     ftz = line.parts["ftz"]

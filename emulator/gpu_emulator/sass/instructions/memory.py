@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import combine
-from gpu_emulator.sass.binder import Binder, Made, in_registers, joined, opcode, slot_of
+from gpu_emulator.sass.binder import Binder, Made, joined, opcode, slot_of
 from gpu_emulator.sass.listing import Operand
 from gpu_emulator.state.atomics import apply_to_memory
 from gpu_emulator.state.frame import (
@@ -203,27 +203,37 @@ def _whole(values: list[Array]) -> Array:
     return joint.view("c16" if len(values) == 4 else "u8")[..., 0]
 
 
+def _four(line: Binder, operand: Operand) -> Reader:
+    parts = line.vector(operand, 4)
+    return lambda registers: _whole([read(registers) for read in parts])
+
+
 _STRENGTH = ".STRONG.{scope:SM|GPU|SYS}"
 _OPERATIONS = (
     "{op:AND|OR|XOR|EXCH|ADD|MIN|MAX}?{type:S32|64}", "{op:MIN|MAX}.{type:S64}",
-    "{op:INC|DEC}", "{op:ADD}.{type:F32}.FTZ.RN", "{op:ADD}.{type:F64}.RN",
-    "{op:ADD}.{type:F16x2}.RN", "{op:ADD}.{type:BF16_V2|BF16x2}.RN",
+    "{op:INC|DEC}", "{op:ADD}.{type:F32|F32x2|F32x4}.FTZ.RN", "{op:ADD}.{type:F64}.RN",
+    "{op:ADD|MIN|MAX}.{type:F16x2|F16x4|F16x8|BF16x2|BF16x4|BF16x8}.RN",
+    "{op:ADD}.{type:BF16_V2}.RN",
 )  # fmt: skip
+# The type of each word, and how many words there are.
 _TYPES = {
-    "": "u32", "S32": "s32", "64": "u64", "S64": "s64", "F32": "f32", "F64": "f64",
-    "F16x2": "f16x2", "BF16_V2": "bf16x2", "BF16x2": "bf16x2",
+    "": ("u32", 1), "S32": ("s32", 1), "64": ("u64", 1), "S64": ("s64", 1), "F32": ("f32", 1),
+    "F64": ("f64", 1), "F32x2": ("f32", 2), "F32x4": ("f32", 4), "F16x2": ("f16x2", 1),
+    "F16x4": ("f16x2", 2), "F16x8": ("f16x2", 4), "BF16x2": ("bf16x2", 1), "BF16x4": ("bf16x2", 2),
+    "BF16x8": ("bf16x2", 4), "BF16_V2": ("bf16x2", 1), "128": ("b128", 1),
 }  # fmt: skip
 
 
 @opcode(
     *(f"ATOMG|ATOM|REDG|RED.E.{form}{_STRENGTH}" for form in _OPERATIONS),
     f"ATOMG|ATOM.E.{{op:CAS}}?{{type:64}}{_STRENGTH}",
+    f"ATOMG|ATOM.E.{{op:CAS|EXCH}}.{{type:128}}{_STRENGTH}", "ATOMS.{op:CAS|EXCH}.{type:128}",
     *(f"ATOMS.{form}" for form in _OPERATIONS[:3]), "ATOMS.{op:CAS|CAST}?{spin:SPIN}?{type:64}",
     is_plain=False, evidence="PTX ISA: atom, red, of which ptxas makes it",
 )  # fmt: skip
 def _atomic(line: Binder) -> Made:
     """CAST stores where the compared number is there, and says by 1 that it was."""
-    op, kind = line.parts["op"], _TYPES[line.parts.get("type", "")]
+    op, (kind, words) = line.parts["op"], _TYPES[line.parts.get("type", "")]
     if (op == "CAST") != bool(line.parts.get("spin")):
         raise line.refuse()
     bits = {"f16x2": "b32", "bf16x2": "b32"}.get(kind, f"b{kind.lstrip('bfsu')}")
@@ -238,12 +248,16 @@ def _atomic(line: Binder) -> Made:
     else:
         if space != "shared" and operands.pop(0).text != "PT":
             raise line.refuse()
-        (slots,) = line.results([operands.pop(0)], [bits])
+        slots = tuple(line.vector_results(operands.pop(0), words * max(size // 4, 1)))
     count = 2 if op in ("CAS", "CAST") else 1
     if len(operands) != 1 + count:
         raise line.refuse()
     address = address_of(line, operands[0], is_wide=space != "shared")
-    readers = [line.read(operand, bits) for operand in operands[1:]]
+    if words > 1:
+        readers = [[reader] for reader in line.vector(operands[1], words)]
+    else:
+        own = [_four(line, x) if size == 16 else line.read(x, bits) for x in operands[1:]]
+        readers = [own]
     strength = semantics(line) if space != "shared" else Semantics(WITHIN_GPU)
     line.accesses.add((space, size))
     change = combine({"CAST": "cas"}.get(op, op.lower()), kind)
@@ -252,12 +266,15 @@ def _atomic(line: Binder) -> Made:
         operand = MemoryOperand(space, size, place, strength)
 
         def run(registers: Registers) -> None:
-            frame = registers[0]
-            values = [frame.full(read(registers)) for read in readers]
-            old = apply_to_memory(registers, operand, address(registers), change, values)
-            if op == "CAST":
-                old = (old == values[0]).astype(old.dtype)
-            for slot, part in zip(slots, in_registers(old), strict=bool(slots)):
+            frame, at = registers[0], address(registers)
+            parts: list[Array] = []
+            for number, own in enumerate(readers):
+                values = [frame.full(read(registers)) for read in own]
+                old = apply_to_memory(registers, operand, at + number * size, change, values)
+                if op == "CAST":
+                    old = (old == values[0]).astype(old.dtype)
+                parts += _words(old)
+            for slot, part in zip(slots, parts, strict=bool(slots)):
                 frame.write(slot, part)
 
         return Step(run, slots, reads_old=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.numbers.integers import permuted
-from gpu_emulator.sass.binder import Binder, Made, bound, computed, immediate, opcode
+from gpu_emulator.sass.binder import RETURN, Binder, Made, bound, computed, immediate, opcode
 from gpu_emulator.sass.listing import Operand
 from gpu_emulator.steps import Array, NotExecutable, Reader, Registers, Step
 
@@ -26,6 +26,31 @@ def _move_wide(line: Binder) -> Step:
         line.operands = line.operands[:1]
         return bound(line, "b64 =", lambda a: a, (lambda _: value,))
     return bound(line, "b64 = b64", lambda a: a)
+
+
+@opcode(
+    "RPCMOV.32",
+    evidence="inferred from code of ptxas, which keeps a register there and fetches it again: for"
+    " mbarrier.arrive.noComplete, and for min.f32 of three operands on sm_120a",
+)
+def _move_return(line: Binder) -> Step:
+    """Between a register and one of the halves of `Rpc`, a register of each thread."""
+    if len(line.operands) != 2:
+        raise line.refuse()
+    to, origin = line.operands
+    if to.text in RETURN and origin.kind == "R":
+        slot, value = RETURN[to.text], line.read(origin, "b32")
+
+        def keep(registers: Registers) -> None:
+            registers[slot] = value(registers)
+
+        return Step(keep, (slot,), is_pure=True)
+    if to.kind != "R" or origin.text not in RETURN:
+        raise line.refuse()
+    kept = RETURN[origin.text]
+    line.reads.add(kept)
+    line.operands = (to,)
+    return bound(line, "b32 =", lambda a: a, (lambda registers: registers[kept],))
 
 
 computed("SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp")(
