@@ -534,6 +534,7 @@ def agreement(rows: list[Row]) -> Iterator[str]:
         return
     count = Counter(row["run"] for row in rows)
     devices = "; ".join(sorted({row["gpu"] for row in rows}))
+    older = sum(map(is_older, rows))
     yield f"""## The same cubins on a GPU
 
 `python benchmarks/run_corpus.py --sm 90a --ptxas 13.5.37 --pack FOLDER` packs the cubins,
@@ -542,7 +543,8 @@ emulates their SASS on the same inputs. Elements that the two runs of the GPU le
 out, and counted. *Equal* is to the byte, *noise* is within the noise that [run.md](run.md) defines,
 with the relative error. Of {len(rows)} cubins of {len({row["kernel"] for row in rows})} kernels
 {count["equal"]} are equal, {count["noise"]} within the noise, {count["differs"]} differ, and
-{count["not_run"]} were not executed on both. *Measured* on {devices}.
+{count["not_run"]} were not executed on both. {older} of these {len(rows)} rows
+are of an earlier state of the emulator. *Measured* on {devices}.
 """
     levels = sorted({row["flags"] for row in rows}, reverse=True)
     yield f"| kernel | {' | '.join(f'`{level}`' for level in levels)} |"
