@@ -54,6 +54,7 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("F2FP.BF16.F32.PACK_AB R7, RZ, R6", ONE, 0x3F80),
         ("F2FP.F16.F32.PACK_AB R7, R6, RZ", ONE, 0x3C000000),
         ("F2FP.F16.E4M3.UNPACK_B R7, R6", 0x38B8, 0x3C00BC00),
+        ("F2FP.BF16.E4M3.UNPACK_B R7, R6, 4.5736980577097704378e-41.H0", 0x38B8, 0x3F80BF80),
         ("F2I.TRUNC.NTZ R7, R6", 0xC0200000, 0xFFFFFFFE),
         ("F2I.S8.NTZ R7, R6", 0xC3800000, 0xFFFFFF80),
         ("F2I.FTZ.U32.TRUNC.NTZ R7, R6", 0xBF800000, 0),
@@ -83,6 +84,7 @@ def test_what_an_instruction_gives(code: str, operand: int, expected: int) -> No
         "FSEL R7, R6, +QNAN, P0", "HFMA2 R7, R6, 1, R6", "HADD2.F32 R7, R6, R6.H0_H0",
         "FMNMX.XORSIGN R7, R6, |R6|, PT",
         "F2FP.F16.F32.MERGE_C R7, R6, R6", "I2F.U8 R7, R6.B4", "MUFU.FOO R7, R6",
+        "F2FP.BF16.E4M3.UNPACK_B R7, R6, R7.H0",
         "F2IP.U8.F32.NTZ R7, R6, R6, RZ", "DSETP.MIN.AND P0, P1, R6, R8, P2", "DADD R8, R6, +QNAN",
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from msgspec import structs
+from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxEdit, edited, read_ptx
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
@@ -241,8 +242,9 @@ class Trials:
     ) -> tuple[list[PlannedCell | None], str | None]:
         """The cell of each setting on one Triton and launch, and the session that serves them.
 
-        With `frozen`, another ptxas gets the PTX that was made for the bundled one. Triton's
-        processes get `variables` in their environment.
+        With `frozen`, a ptxas that is not older than the bundled one gets the PTX that was made for
+        that; an older one might refuse its version. Triton's processes get `variables` in their
+        environment.
 
         Raises:
             TriageError: the launch cannot be captured so, or a toolchain is not available.
@@ -298,7 +300,9 @@ class Trials:
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
         if setting.ptxas:
             ptxas = await asyncio.to_thread(self.back_end.install, setting.ptxas)
-            freeze = frozen and cell.launch is not None and self.takes_ptx
+            own = cell.bundled
+            is_older = own is not None and Version(ptxas.version) < Version(own.version)
+            freeze = frozen and cell.launch is not None and self.takes_ptx and not is_older
             label = f"{ptxas.label}-frozen" if freeze else ptxas.label
             name = structs.replace(cell.cell, ptxas=label)
             cell = structs.replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)

@@ -68,20 +68,25 @@ def test_a_newer_ptxas_cures_it_and_another_name_of_the_entry_does_not(triage: T
     assert "cutlass in the entry's name: wrong_result" in done.stderr
 
 
+PACKED = [
+    *("--kernel", str(HERE / "kernels" / "packed.py"), "--sm", "90a", "--triton", "3.9.0"),
+    *("--ptxas", "12.9.86", "--on", "sass", "--max-time", "30m"),
+]
+
+
+@pytest.mark.long
+def test_triton_writes_ptx_that_an_older_ptxas_knows(triage: Triage) -> None:
+    """The ptxas of Triton 3.9.0 is 13.4; that of triton #11581 is right since 13.1.115."""
+    done = triage("workaround", *PACKED, "--change", "ptxas", timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert "ptxas 12.9.86 -> 13.3.73: right" in done.stderr
+    assert "ptxas 12.9.86 -> 12.8.93: wrong_result" in done.stderr
+
+
 @pytest.mark.long
 def test_triton_passes_the_cure_on(triage: Triage) -> None:
-    words = [
-        "--kernel",
-        str(HERE / "kernels" / "packed.py"),
-        "--sm",
-        "90a",
-        "--triton",
-        "3.9.0",
-        "--ptxas",
-        "12.9.86",
-    ]
-    change = ["--change", "flags", "--change", "config", "--max-time", "30m"]
-    done = triage("workaround", *words, "--on", "sass", *change, "--json", timeout=900)
+    change = ["--change", "flags", "--change", "config"]
+    done = triage("workaround", *PACKED, *change, "--json", timeout=900)
     assert done.returncode == 0, done.stderr
     [cure] = json.loads(done.stdout)["candidates"]
     assert cure["evidence"]["change"] == "ptxas flags none -> -O0"

@@ -9,7 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 from acted_front_end import Stage
+from msgspec.structs import replace
+from packaging.version import Version
 
+from harness.frontends import back_end
+from harness.frontends.base import CapturePlace, Plan
+from harness.frontends.bench.bench import Workbench
 from harness.matrix.bugs.list import list_bugs
 from harness.tables.said import Block, SaidLine
 from harness.values.errors import InfrastructureError
@@ -119,6 +124,28 @@ def test_other_toolchains_are_tried_and_missing_ones_say_nothing(stage: Stage) -
     assert report.candidates
     for each in report.candidates:
         assert each.row.compiler_version == "2.0"
+
+
+def test_a_ptxas_gets_the_program_of_the_bundled_one_unless_it_is_older(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = ("1.0", "2.0", "3.0")
+    stage.ptxas(*versions)
+    known = [(Version(each), f"ptxas-{each}") for each in versions]
+    monkeypatch.setattr(back_end, "available_ptxas", lambda **_: known)
+    stage.acted.act = lambda *_: "2.0=ice *=ok"
+    planned = stage.acted.stored_plan
+
+    def bundled(bench: Workbench, place: CapturePlace) -> Plan | None:
+        plan = planned(bench, place)
+        cells = [replace(cell, bundled=cell.ptxas) for cell in plan.cells] if plan else []
+        return replace(plan, cells=tuple(cells)) if plan else None
+
+    monkeypatch.setattr(stage.acted, "stored_plan", bundled)
+    assert found(stage, kinds=(SettingKind.PTXAS,)).candidates
+    [run] = stage.store.runs()
+    rows = [msgspec.json.decode(body.row, type=Row) for body in stage.store.run_bodies(run.id)]
+    assert {row.ptxas: row.frozen for row in rows} == {"1.0": False, "2.0": False, "3.0": True}
 
 
 def test_interrupted_it_keeps_no_workaround(narrow_works: Stage) -> None:

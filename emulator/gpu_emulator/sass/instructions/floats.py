@@ -789,16 +789,21 @@ def _octets_of_halves(line: Binder) -> Step:
     return bound(line, "b32 = b32", run)
 
 
+# 0x7f7f, as an f32 in the listing: 1 and 1, of ue8m0.
+_ONES = "4.5736980577097704378e-41.H0"
+
+
 @opcode(
     f"F2FP?{{relu:RELU}}.{{to:F16|BF16}}.{{source:{_SMALLS}}}.UNPACK_B",
     evidence=f"PTX ISA: cvt.f16x2.e4m3x2 and others; {_FORMS}",
 )
 def _halves_of_octets(line: Binder) -> Step:
+    """A third operand scales both: ptxas gives it for bf16, and it is known where it is 1."""
     kind = _FORMATS[line.parts["to"]]
     function: Callable[..., Array] = partial(
         convert, to=kind, source=_SMALL[line.parts["source"]], **_how(line.parts)
     )
-    if len(line.operands) != 2:
+    if len(line.operands) not in (2, 3) or any(x.text != _ONES for x in line.operands[2:]):
         raise line.refuse()
     read = _part(line, line.operands[1], 16)
 
