@@ -405,6 +405,10 @@ def test_atomic_operations_give_what_was_there() -> None:
     code = "ATOMS.ADD.S32 R7, [UR6+0x400], R6"
     before = results("UMOV UR6, RZ\nSTS [UR6+0x400], RZ\n" + code, LANES, shared=4)
     assert before == [sum(range(lane)) for lane in LANES]
+    for size in ("", ".64"):
+        stored = f"STS{size} [UR6+0x400], RZ\nATOMS.CAST.SPIN{size} P0, [UR6+0x400], RZ, R8\n"
+        stored = f"UMOV UR6, RZ\nMOV R9, RZ\nVIADD R8, R6, 0x8\n{stored}SEL R7, R8, RZ, P0"
+        assert results(stored, LANES, shared=8) == [8, *[0] * 31]
     swapped = "ATOMG.E.CAS.STRONG.GPU PT, R7, [R4], RZ, R6\nLDG.E R7, desc[UR4][R4.64]"
     assert results(swapped, LANES) == LANES
     added = "REDG.E.ADD.STRONG.GPU desc[UR4][R4.64], R6\nLDG.E R7, desc[UR4][R4.64]"

@@ -388,9 +388,9 @@ def _see_stores(line: Binder) -> Step:
     "UBLKPF.L2", f"UTMAPF.L2.{_DIM}", "UTMACCTL.PF", "UTMACCTL.IV", "ACQBULK",
     "PREEXIT", "CCTL.E.C.LDCU.IV.DEEP",
     "USETMAXREG.DEALLOC.CTAPOOL", "NANOSLEEP.SYNCS", "CCTL.E.{level:PML2|DML2|RML2}",
-    "CCTLL.{level:PF1|PF2}", "FENCE.VIEW.ASYNC.G",
+    "CCTLL.{level:PF1|PF2}", "FENCE.VIEW.ASYNC.G", "PMTRIG",
     evidence=f"PTX ISA: prefetches, discard, applypriority, fences, griddepcontrol, setmaxnreg,"
-    f" {_SEEN}; changes no value",
+    f" pmevent, {_SEEN}; changes no value",
 )  # fmt: skip
 def _no_value(line: Binder) -> Step:
     del line

@@ -21,7 +21,7 @@ import numpy as np
 
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.arithmetic import approximate, packed
-from gpu_emulator.numbers.conversion import convert
+from gpu_emulator.numbers.conversion import convert, convert_randomly
 from gpu_emulator.numbers.formats import from_float64, to_float32
 from gpu_emulator.sass.binder import Binder, bound, computed, immediate, opcode
 from gpu_emulator.sass.instructions.integers import JOIN
@@ -740,6 +740,22 @@ def _pack_halves(line: Binder) -> Step:
         return high << np.uint32(16) | low
 
     return bound(line, "b32 = -|f32 -|f32", run)
+
+
+@opcode(
+    f"F2FP{_RELU}.{{to:F16|BF16}}.F32.PACK_AB.RS", evidence=f"PTX ISA: cvt.rs.f16x2.f32; {_FORMS}"
+)
+def _pack_by_chance(line: Binder) -> Step:
+    """The upper random bits are for the first operand, the lower ones for the second."""
+    kind = _FORMATS[line.parts["to"]]
+    how = {name: True for name in ("satfinite", "relu") if line.parts[name]}
+
+    def run(a: Array, b: Array, random: Array) -> Array:
+        high = convert_randomly(a.view(np.uint32), kind, random >> np.uint32(16), **how)
+        low = convert_randomly(b.view(np.uint32), kind, random, **how)
+        return high.astype(np.uint32) << np.uint32(16) | low
+
+    return bound(line, "b32 = -|f32 -|f32 b32", run)
 
 
 @opcode(f"F2FP{_RELU}.TF32.F32.PACK_B?{{rounding:RZ}}", evidence=f"PTX ISA: cvt.tf32.f32; {_FORMS}")

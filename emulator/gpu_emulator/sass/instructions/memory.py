@@ -158,7 +158,7 @@ def _words(value: Array) -> tuple[Array, ...]:
 @opcode(
     f"STG.E{_CACHE}{_SIZE}", f"STG.E{_CACHE}{_SIZE}{_STRONG}", f"ST.E{_CACHE}{_SIZE}",
     f"ST.E{_CACHE}{_SIZE}{_STRONG}", f"STL{_SIZE}", f"STS{_SIZE}",
-    f"STG.E{_CACHE}.{{size:ENL2.256}}",
+    f"STG.E{_CACHE}.{{size:ENL2.256}}", f"STG.E{_SIZE}.MMIO.{{scope:SYS}}",
     evidence="CUDA Binary Utilities; PTX ISA: st; 256 bits for sm_100a",
 )  # fmt: skip
 def _store(line: Binder) -> Made:
@@ -232,7 +232,7 @@ _TYPES = {
     is_plain=False, evidence="PTX ISA: atom, red, of which ptxas makes it",
 )  # fmt: skip
 def _atomic(line: Binder) -> Made:
-    """CAST stores where the compared number is there, and says by 1 that it was."""
+    """CAST stores where the compared number is there, and says so: by 1, or a predicate."""
     op, (kind, words) = line.parts["op"], _TYPES[line.parts.get("type", "")]
     if (op == "CAST") != bool(line.parts.get("spin")):
         raise line.refuse()
@@ -242,13 +242,19 @@ def _atomic(line: Binder) -> Made:
         list(line.operands),
         {"G": "global", "S": "shared"}.get(line.base[4:], "generic"),
     )
+    is_flag = False
     if line.base in ("RED", "REDG"):
         space = "global" if line.base == "REDG" else "generic"
         slots: tuple[int, ...] = ()
     else:
         if space != "shared" and operands.pop(0).text != "PT":
             raise line.refuse()
-        slots = tuple(line.vector_results(operands.pop(0), words * max(size // 4, 1)))
+        target = operands.pop(0)
+        is_flag = op == "CAST" and target.kind == "P"
+        if is_flag:
+            (slots,) = line.results([target], ["pred"])
+        else:
+            slots = tuple(line.vector_results(target, words * max(size // 4, 1)))
     count = 2 if op in ("CAS", "CAST") else 1
     if len(operands) != 1 + count:
         raise line.refuse()
@@ -273,7 +279,7 @@ def _atomic(line: Binder) -> Made:
                 old = apply_to_memory(registers, operand, at + number * size, change, values)
                 if op == "CAST":
                     old = (old == values[0]).astype(old.dtype)
-                parts += _words(old)
+                parts += [old != 0] if is_flag else _words(old)
             for slot, part in zip(slots, parts, strict=bool(slots)):
                 frame.write(slot, part)
 
