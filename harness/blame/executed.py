@@ -305,6 +305,7 @@ async def _find_pass(case: _Case) -> None:
     async def look(lowering: Kept[Lowering]) -> Looked:
         result = await case.executor.evaluate(case.state.bench, case.cell, instead=lowering)
         row = result.row
+        case.state.tell("with some of the passes", f"{row.verdict}: {row.reason}")
         return case.focus.of(row), str(row.verdict), row.reason
 
     for over in (Varied.MLIR, Varied.LLVM):

@@ -9,7 +9,7 @@ lowered without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from harness.blame.grid import PairTrial, Varied
@@ -19,6 +19,9 @@ from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.values.outcome import Lowering
 from harness.values.verdict import Stage
+
+# So many numbers of passes may tell nothing; so many passes are left out at a time then.
+_MOST_HOLES, _FEW = 5, 4
 
 Looked = tuple[VerdictAnswer, str, str]
 """Whether the failure is there, and the verdict with its reason."""
@@ -53,11 +56,14 @@ async def find_pass(
         lowered = await part(without=[place], until=Stage.LLIR)
         return bool(lowered and lowered.lowering.value.end.ok and not lowered.lowering.value.error)
 
+    async def try_without(places: Sequence[int]) -> Looked | None:
+        lowered = await part(without=places)
+        return await look(lowered.lowering) if lowered else None
+
     async def try_first(count: int) -> Looked | None:
-        if over is Varied.LLVM:
-            lowered = await part(llvm=count)
-        else:
-            lowered = await part(without=optional[count:])
+        if over is Varied.MLIR:
+            return await try_without(optional[count:])
+        lowered = await part(llvm=count)
         return await look(lowered.lowering) if lowered else None
 
     def trial(label: str, looked: Looked) -> PairTrial:
@@ -75,7 +81,7 @@ async def find_pass(
 
     # Without the first ones, LLVM does not come to say all names of the last.
     whole = await (part(llvm=-1) if over is Varied.LLVM else part(until=Stage.LLIR))
-    if whole is None:
+    if whole is None or not whole.passes:
         return None
     names = whole.passes
     optional = list(range(len(names)))
@@ -85,16 +91,14 @@ async def find_pass(
     looked = await try_first(0)
     if looked is None:
         return None
-    if looked[0] is VerdictAnswer.SAME:
-        needed = [name for place, name in enumerate(names) if place not in optional]
-        words = "without any of them it is the same: it comes about elsewhere"
-        if needed:
-            words += f", or in one that it needs ({', '.join(needed)})"
-        return trial(words, looked)
-    # Of what is neither the failure nor works, nothing follows: the nearest beside it is tried.
+    is_same = looked[0] is VerdictAnswer.SAME
     works, fails = (0 if looked[0] is VerdictAnswer.OK else -1), len(optional)
+    # Of what is neither the failure nor works, nothing follows: the nearest beside it is tried.
     holes: set[int] = {0}
-    while left := [count for count in range(works + 1, fails) if count not in holes]:
+    while not is_same and len(holes) < _MOST_HOLES:
+        left = [count for count in range(works + 1, fails) if count not in holes]
+        if not left:
+            break
         middle = min(left, key=lambda count: abs(2 * count - works - fails))
         now = await try_first(middle)
         if now is None:
@@ -105,15 +109,32 @@ async def find_pass(
             fails = middle
         else:
             holes.add(middle)
-    if works < 0:
+    if works >= 0:
+        guilty = [optional[count] for count in range(works, fails)]
+        words = f"it works with the first {works} of {len(optional)}, and fails with the next"
+        words = f"{words}, {' or '.join(names[place] for place in guilty)}"
+        if over is Varied.MLIR and len(guilty) == 1:
+            alone = await try_without(guilty)
+            if alone and alone[0].moves_a_bound:
+                does = "works" if alone[0] is VerdictAnswer.OK else "fails"
+                words += f"; without that one alone it {does}"
+        return trial(words, looked)
+    # A pass that is lowered without may be needed all the same, for a fence say: few are left out.
+    for end in range(len(optional), 0, -_FEW) if over is Varied.MLIR else ():
+        some = optional[max(0, end - _FEW) : end]
+        now = await try_without(some)
+        if now is None or now[0] is not VerdictAnswer.OK:
+            continue
+        for place in reversed(some):
+            one = await try_without([place])
+            if one and one[0] is VerdictAnswer.OK:
+                some, now = [place], one
+                break
+        return trial(f"without {', '.join(names[place] for place in some)} it works", now)
+    if not is_same:
         return None
-    guilty = [names[optional[count]] for count in range(works, fails)]
-    words = f"it works with the first {works} of {len(optional)}, and fails with the next"
-    words = f"{words}, {' or '.join(guilty)}"
-    if over is Varied.MLIR and len(guilty) == 1:
-        lowered = await part(without=[optional[works]])
-        alone = (await look(lowered.lowering))[0] if lowered else VerdictAnswer.UNTESTABLE
-        if alone.moves_a_bound:
-            does = "works" if alone is VerdictAnswer.OK else "fails"
-            words += f"; without that one alone it {does}"
+    needed = [name for place, name in enumerate(names) if place not in optional]
+    words = "without any of them it is the same: it comes about elsewhere"
+    if needed:
+        words += f", or in one that it needs ({', '.join(needed)})"
     return trial(words, looked)

@@ -442,7 +442,8 @@ class TritonFrontEnd(_Interpreting):
             if llvm is not None:
                 with scratch_disk(), (job.folder / "stderr").open(errors="replace") as lines:
                     passes = [match[1] for line in lines if (match := _BISECT.match(line))]
-            if not passes:
+            # Of one that dies nothing is known but that.
+            if not passes and (llvm is not None or job.result):
                 return None
             lowering, artifacts = await self.finished(bench, launch, job, alone=False)
         finally:
