@@ -291,7 +291,7 @@ def _change(
 ) -> None:
     pending, expected, tx, phase = _parts(view[places])
     if ((expected == 0) & (pending == 0)).any():
-        raise Trouble("an mbarrier is used that was never initialised")
+        raise Trouble("an mbarrier is used that is not initialised, or is invalidated already")
     count = len(places)
     pending = pending - _sums(count, owners, arrivals)
     tx = tx + _sums(count, owners, added) - _sums(count, owners, completed)

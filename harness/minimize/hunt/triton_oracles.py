@@ -95,9 +95,9 @@ class TritonOracles:
         Raises:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
-        return await in_parallel(self._answer(one, care) for one in programs)
+        return await in_parallel(self.answer_of(one, care) for one in programs)
 
-    async def _answer(self, asked: Asked, care: Care) -> Answer:
+    async def answer_of(self, asked: Asked, care: Care) -> Answer:
         hub = self.bench.hub
         folder = hub.new_folder("hunt")
         try:
@@ -225,7 +225,7 @@ class TritonOracles:
             thorough = replace(source, trials=default_trials())
             return _of_row((await OnEmulator(source=thorough).execute(bench, cell)).row)
         words = f"{cell.cell.config.label}: {judgement.reason}"
-        return _answer(judgement.verdict, words, judgement.schedule, orders=len(_QUICK))
+        return as_answer(judgement.verdict, words, judgement.schedule, orders=len(_QUICK))
 
 
 def overflows(variant: LaunchVariant, get: Callable[[str], bytes]) -> bool:
@@ -248,13 +248,13 @@ def overflows(variant: LaunchVariant, get: Callable[[str], bytes]) -> bool:
 def _of_row(row: RunRow) -> Answer:
     config = ",".join(f"{name}={value}" for name, value in row.config.items())
     words = f"{config}: {without_evidence(row.run_reason)}"
-    answer = _answer(row.run, words, row.schedule, orders=_ORDERS)
+    answer = as_answer(row.run, words, row.schedule, orders=_ORDERS)
     # What goes wrong on a chip may show in memory, too.
     races = sorted((race.space == "global", race.words) for race in row.counted_races)
     return structs.replace(answer, race=races[0][1]) if answer.is_hit and races else answer
 
 
-def _answer(verdict: RunVerdict, words: str, schedule: str | None, *, orders: int) -> Answer:
+def as_answer(verdict: RunVerdict, words: str, schedule: str | None, *, orders: int) -> Answer:
     """What a launch came to in so many orders; `schedule` lists those in which it is wrong."""
     if not verdict.is_wrong:
         is_right = verdict in (RunVerdict.RIGHT, RunVerdict.CONSISTENT)
@@ -264,4 +264,7 @@ def _answer(verdict: RunVerdict, words: str, schedule: str | None, *, orders: in
         kind = f"{kind} {SOME_ORDERS}"
     elif verdict in (RunVerdict.RACE, RunVerdict.NONDETERMINISTIC):
         kind = f"{kind}, {SOME_ORDERS}"
+    elif verdict is not RunVerdict.WRONG_RESULT and schedule not in (None, _QUICK[0]):
+        # No order is tried behind a fault; those before came to their end.
+        kind = f"{kind} {SOME_ORDERS}"
     return Answer(vote=Vote.WRONG, words=words, signature=kind)
