@@ -48,7 +48,7 @@ def test_integer_instructions(code: str, left: int, right: int) -> None:
     [
         "VIADD.8x4 R7, R6, 0x1", "IADD3 R7, |R6|, R6, RZ", "MOV R7, R6.H0_H0", "FOO.BAR R7, R6",
         "IMAD.WIDE R8, R6, 0x4, -0x10", "LDG.E R7, desc[UR4][R2.64+UR6]", "MOV R7, c[0x0][0x100]",
-        "RPCMOV.32 R7, R6", "RPCMOV.32 Rpc.LO, Rpc.HI",
+        "ATOMS.POPC.INC.32 R7, [RZ]", "RPCMOV.32 R7, R6", "RPCMOV.32 Rpc.LO, Rpc.HI",
         "LOP3.LUT R7, R6, 0xf, RZ, 0x3c, R8", "S2R R7, SR_CLOCKLO", "BRA `(.L_nowhere)",
     ],
 )  # fmt: skip
@@ -405,6 +405,10 @@ def test_atomic_operations_give_what_was_there() -> None:
     code = "ATOMS.ADD.S32 R7, [UR6+0x400], R6"
     before = results("UMOV UR6, RZ\nSTS [UR6+0x400], RZ\n" + code, LANES, shared=4)
     assert before == [sum(range(lane)) for lane in LANES]
+    counted = "@P0 ATOMS.POPC.INC.32 RZ, [UR6+0x400]\nLDS R7, [UR6+0x400]"
+    counted = f"ISETP.GT.AND P0, PT, R6, 0x4, PT\n{counted}"
+    found = results("UMOV UR6, RZ\nSTS [UR6+0x400], R6\n" + counted, LANES, shared=4)
+    assert found == [31 + 27] * 32
     for size in ("", ".64"):
         stored = f"STS{size} [UR6+0x400], RZ\nATOMS.CAST.SPIN{size} P0, [UR6+0x400], RZ, R8\n"
         stored = f"UMOV UR6, RZ\nMOV R9, RZ\nVIADD R8, R6, 0x8\n{stored}SEL R7, R8, RZ, P0"

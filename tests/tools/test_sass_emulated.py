@@ -106,7 +106,8 @@ ATOMICS = """
 .shared .align 16 .b8 own[2048]; .reg .pred %p<3>;
 ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %r0, %ctaid.x; setp.ne.u32 %p1, %r0, 0;
 @%p1 ret; mov.u32 %r0, %tid.x; setp.eq.u32 %p2, %r0, 0;
-@%p2 st.shared.b64 [own+1024], 0; bar.sync 0; mul.wide.u32 %x, %r0, 32; shl.b32 %r9, %r0, 4;
+@%p2 st.shared.v4.b32 [own+1024], {0, 0, 0, 0}; bar.sync 0;
+mul.wide.u32 %x, %r0, 32; shl.b32 %r9, %r0, 4;
 add.u64 %in, %in, %x; add.u64 %out, %out, %x; mov.u32 %r10, own; add.u32 %r9, %r9, %r10;
 ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%in]; ld.global.v4.b32 {%r5, %r6, %r7, %r8}, [%in+16];
 ld.global.v2.b64 {%d1, %d2}, [%in]; ld.global.v4.b16 {%h1, %h2, %h3, %h4}, [%in+8];
@@ -126,8 +127,11 @@ st.shared.v4.b32 [%r9], {%r5, %r6, %r7, %r8};
 atom.shared.exch.b128 %q4, [%r9], %q3; atom.shared.cas.b128 %q5, [%r9], %q3, %q4;
 mov.b128 {%d6, %d7}, %q5; ld.shared.b64 %d8, [%r9]; xor.b64 %d6, %d6, %d7;
 xor.b64 %d6, %d6, %d8; st.global.b64 [%in], %d6; st.global.b64 [%in+8], %d7;
+and.b32 %r7, %r1, 4; add.u32 %r7, %r7, %r10; setp.ne.u32 %p2, %r5, 15;
+@%p2 red.shared.add.u32 [%r7+1032], 1;
 red.shared.add.u64 [own+1024], %d1; atom.shared.add.f32 %r11, [%r9], %r1; bar.sync 0;
 ld.shared.b64 %d8, [own+1024]; ld.shared.b32 %r12, [%r9]; st.global.b64 [%in+16], %d8;
+ld.shared.b64 %d7, [own+1032]; st.global.b64 [%in+8], %d7;
 st.global.v2.b32 [%in+24], {%r11, %r12};
 ret; }"""
 

@@ -228,11 +228,15 @@ _TYPES = {
     *(f"ATOMG|ATOM|REDG|RED.E.{form}{_STRENGTH}" for form in _OPERATIONS),
     f"ATOMG|ATOM.E.{{op:CAS}}?{{type:64}}{_STRENGTH}",
     f"ATOMG|ATOM.E.{{op:CAS|EXCH}}.{{type:128}}{_STRENGTH}", "ATOMS.{op:CAS|EXCH}.{type:128}",
+    "ATOMS.{op:POPC}.INC.32",
     *(f"ATOMS.{form}" for form in _OPERATIONS[:3]), "ATOMS.{op:CAS|CAST}?{spin:SPIN}?{type:64}",
     is_plain=False, evidence="PTX ISA: atom, red, of which ptxas makes it",
 )  # fmt: skip
 def _atomic(line: Binder) -> Made:
-    """CAST stores where the compared number is there, and says so: by 1, or a predicate."""
+    """CAST stores where the compared number is there, and says so: by 1, or a predicate.
+
+    POPC adds 1 for each lane; what it gives is not known.
+    """
     op, (kind, words) = line.parts["op"], _TYPES[line.parts.get("type", "")]
     if (op == "CAST") != bool(line.parts.get("spin")):
         raise line.refuse()
@@ -255,18 +259,20 @@ def _atomic(line: Binder) -> Made:
             (slots,) = line.results([target], ["pred"])
         else:
             slots = tuple(line.vector_results(target, words * max(size // 4, 1)))
-    count = 2 if op in ("CAS", "CAST") else 1
-    if len(operands) != 1 + count:
+    count = {"CAS": 2, "CAST": 2, "POPC": 0}.get(op, 1)
+    if len(operands) != 1 + count or (op == "POPC" and target.text != "RZ"):
         raise line.refuse()
     address = address_of(line, operands[0], is_wide=space != "shared")
-    if words > 1:
+    if op == "POPC":
+        readers: list[list[Reader]] = [[lambda _: np.ones((1, 1), np.uint32)]]
+    elif words > 1:
         readers = [[reader] for reader in line.vector(operands[1], words)]
     else:
         own = [_four(line, x) if size == 16 else line.read(x, bits) for x in operands[1:]]
         readers = [own]
     strength = semantics(line) if space != "shared" else Semantics(WITHIN_GPU)
     line.accesses.add((space, size))
-    change = combine({"CAST": "cas"}.get(op, op.lower()), kind)
+    change = combine({"CAST": "cas", "POPC": "add"}.get(op, op.lower()), kind)
 
     def make(place: Place) -> Step:
         operand = MemoryOperand(space, size, place, strength)
