@@ -258,6 +258,18 @@ def test_a_hang_at_an_mbarrier_says_what_is_still_to_come() -> None:
     assert "(mbarrier.try_wait.parity.shared::cta.b64)" in fault.what
 
 
+def test_warps_that_wait_for_the_same_are_named_together() -> None:
+    body = (
+        "setp.eq.u32 %p1, %r40, 0; @%p1 mbarrier.init.shared::cta.b64 [bar], 1; bar.sync 0;"
+        " again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [bar], 0; @!%p2 bra again;"
+    )
+    ptx = kernel(body, 1, declarations=".shared .align 8 .b64 bar;")
+    for schedule in (Schedule(), Schedule(warps="first")):
+        (fault,) = outcome(ptx, np.zeros(1, "u4"), block=96, schedule=schedule).faults
+        assert fault.what.startswith("warps 0-2 of CTA (0, 0, 0) wait for the mbarrier at ")
+        assert fault.what.count("wait for") == 1
+
+
 # Two ways into a tail with an instruction of the whole warp, and a third one past it.
 CONVERGENCE = (
     "setp.lt.u32 %p1, %r40, 16; setp.gt.u32 %p2, %r40, 99; @%p1 bra one; add.u32 %r2, %r40, 1;"

@@ -269,7 +269,8 @@ def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
         else:
             words += [""] * 4
         lines.append(ledger.say(table_line(words), has_output(place, row, output)))
-    return lines
+    # What faults or hangs leaves nothing to compare.
+    return lines if any(output.differing is not None for output in row.outputs) else []
 
 
 def _number(value: float | None, dtype: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from gpu_emulator.state.batch import Batch
-from gpu_emulator.state.frame import Frame, Hold, Parting, Trouble
+from gpu_emulator.state.frame import Frame, Parting, Trouble
 from gpu_emulator.state.happens_before import Unordered
 from gpu_emulator.steps import FIRST_SLOT, MASK, WARP, Array, NotExecutable, Section
 from gpu_emulator.values import Place
@@ -28,29 +28,30 @@ _MOST = 4
 
 def hang(sections: Sequence[Section], batch: Batch) -> Trouble:
     """That of a batch in which no thread can go on; the place is that of the first words."""
-    reasons = [why for frame in batch.frames for why in _waiting(sections, batch, frame)]
+    alike: dict[tuple[str, Place | None], dict[int, set[int]]] = {}
+    parted: list[tuple[str, Place | None]] = []
+    for frame in batch.frames:
+        waiting = np.zeros(frame.shape, np.bool_)
+        for hold in frame.holds:
+            waiting |= hold.mask
+            warps = alike.setdefault((hold.why(), hold.place), {})
+            for row, column in np.argwhere(hold.mask).tolist():
+                warps.setdefault(row, set()).add((column + frame.first) // WARP)
+        parted += _parted(sections, batch, frame, ~waiting & frame.alive())
+    reasons = [(_reason(batch, warps, *why), why[1]) for why, warps in alike.items()]
+    reasons += parted
     words = list(dict.fromkeys(text for text, _ in reasons))
     more = [f"and {len(words) - _MOST} more"] if len(words) > _MOST else []
     place = next((place for _, place in reasons if place), None)
     return Trouble("; ".join([*words[:_MOST], *more]), "hang", place)
 
 
-def _waiting(
-    sections: Sequence[Section], batch: Batch, frame: Frame
-) -> Iterator[tuple[str, Place | None]]:
-    waiting = np.zeros(frame.shape, np.bool_)
-    for hold in frame.holds:
-        waiting |= hold.mask
-        yield _reason(batch, frame, hold), hold.place
-    yield from _parted(sections, batch, frame, ~waiting & frame.alive())
-
-
-def _reason(batch: Batch, frame: Frame, hold: Hold) -> str:
+def _reason(batch: Batch, warps: dict[int, set[int]], why: str, place: Place | None) -> str:
     """The first CTA with such threads speaks for all."""
-    row = int(np.nonzero(hold.mask.any(axis=1))[0][0])
-    warps = sorted({(int(c) + frame.first) // WARP for c in np.nonzero(hold.mask[row])[0]})
-    noun, verb = ("warp", "waits") if len(warps) == 1 else ("warps", "wait")
-    return f"{noun} {_ranges(warps)} of {_cta(batch, row)} {verb} for {hold.why()}{_at(hold.place)}"
+    row = min(warps)
+    noun, verb = ("warp", "waits") if len(warps[row]) == 1 else ("warps", "wait")
+    who = f"{noun} {_ranges(sorted(warps[row]))} of {_cta(batch, row)}"
+    return f"{who} {verb} for {why}{_at(place)}"
 
 
 def _parted(
