@@ -366,6 +366,27 @@ def _types(document: IrModule) -> Iterator[tuple[str, str]]:
             yield operation.results[0], operation.type
 
 
+def typed_results(operation: IrOperation) -> Iterator[tuple[str, str]]:
+    """The results of an operation with their types, as far as it says them; of a loop, all."""
+    loop = _FOR.search(operation.header)
+    if loop and loop[4] and operation.results:
+        name, _, count = operation.results[0].partition(":")
+        for number, kind in enumerate(_split(loop[4])):
+            yield (f"{name}#{number}" if count else name), kind
+    elif operation.type:
+        yield operation.results[0], operation.type
+
+
+def typed_arguments(operation: IrOperation) -> Iterator[tuple[str, str]]:
+    """What a function or a loop defines for what is within it, with the types."""
+    if operation.depth == 1:
+        yield from ((name, kind.strip()) for name, kind in _ARGUMENT.findall(operation.header))
+    elif loop := _FOR.search(operation.header):
+        yield loop[1], operation.header.rpartition(" : ")[2].removesuffix("{").strip()
+        names = (pair.partition("=")[0].strip() for pair in _split(loop[3] or ""))
+        yield from zip(names, _split(loop[4] or ""), strict=False)
+
+
 def _loops(document: IrModule) -> list[int]:
     return [n for n, op in enumerate(document.operations) if _FOR.search(op.header)]
 

@@ -36,6 +36,7 @@ Example:
   triage hunt ptxas --for 2m --ptxas 13.0.88 --seed 7 --jobs 2
   triage hunt ptxas --for 30m --sm 100a --corpus .
   triage hunt triton --for 30m --sm 90a,100a
+  triage hunt triton --for 30m --sm 90a --corpus .
 
 Exit code 0: nothing was found. 1: something was. 4: this machine or a toolchain failed; what was
 found until then is kept. Ctrl-C ends a hunt early and says what was found; the same command goes on
@@ -163,6 +164,13 @@ def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
 @click.option(
     "--triton", default=LATEST, show_default=True, metavar="X", help="The Triton to hunt in."
 )
+@click.option(
+    "--corpus",
+    type=FilePath(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Change the .ttir and .ttgir files of this folder, and make no kernels; nothing is "
+    "executed, what Triton fails on by itself is found.",
+)
 @_hunt_options
 @execution_options
 @json_option
@@ -170,6 +178,7 @@ def _triton(
     *,
     sm: str,
     triton: str,
+    corpus: Path | None,
     seconds: float,
     most: int | None,
     seed: int,
@@ -185,6 +194,7 @@ def _triton(
     """
     from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, write_triton_repros  # noqa: PLC0415 - numpy comes with it
 
+    changed = _ir_corpus(corpus) if corpus else ()
     front = front_end(TRITON)
     versions = front.select(triton)
     if len(versions) != 1:
@@ -195,8 +205,19 @@ def _triton(
         seed=seed,
         seconds=seconds,
         most=most,
+        corpus=changed,
     )
     _hunt(plan, how, hunt_triton, write_triton_repros, as_json=as_json)
+
+
+def _ir_corpus(folder: Path) -> tuple[str, ...]:
+    """The modules of Triton's IR below a folder."""
+    from harness.frontends.texts.ir_inputs import IR_SUFFIXES, read_file  # noqa: PLC0415 - slow
+
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in IR_SUFFIXES)
+    if not paths:
+        raise UsageError(f"--corpus {folder}: there is no .ttir or .ttgir file")
+    return tuple(read_file(path).data.decode() for path in paths)
 
 
 def _hunt(

@@ -164,6 +164,11 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
         """What is hunted in, for JSON."""
         raise NotImplementedError
 
+    @property
+    def known_by(self) -> str:
+        """By what causes are kept that hunts have in common."""
+        return self.tool.kind
+
     def target_of(self, seed: int) -> Target:
         """For which GPU the program of a seed is compiled."""
         return self.targets[seed % len(self.targets)]
@@ -393,7 +398,11 @@ class _Hunt:
                 hit = Hit(asked=Asked(program.text, program.seed), answer=answer)
                 state.waiting.append(hit)
                 self._keep_hit(hit)
-            elif answer.vote is not Vote.RIGHT and len(state.reasons) < _MOST_REASONS:
+            elif (
+                answer.words
+                and answer.vote is not Vote.RIGHT
+                and len(state.reasons) < _MOST_REASONS
+            ):
                 _count(state.reasons, f"{answer.vote.value}: {_folded(answer.words)}")
             for opcode in program.opcodes:
                 _count(state.seen, opcode)
@@ -690,7 +699,7 @@ def kept_hunts(store: Store) -> list[KeptHunt]:
 
 def known_causes(store: Store, plan: HuntPlan) -> list[Cause]:
     """The causes that any hunt in a compiler of this kind has found."""
-    evidence = store.get_evidence(KIND, content_key(known=plan.tool.kind))
+    evidence = store.get_evidence(KIND, content_key(known=plan.known_by))
     return msgspec.json.decode(evidence.body, type=list[Cause]) if evidence else []
 
 
@@ -705,7 +714,7 @@ def keep_known(store: Store, plan: HuntPlan, causes: Sequence[Cause]) -> None:
         and not any(is_same_cause(cause.least, mine.least) for mine in causes)
     ]
     if [*others, *causes] != there:
-        key = content_key(known=plan.tool.kind)
+        key = content_key(known=plan.known_by)
         store.put_evidence(KIND, key, msgspec.json.encode([*others, *causes]), {})
 
 

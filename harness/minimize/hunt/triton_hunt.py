@@ -12,7 +12,7 @@ import ast
 import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,27 @@ from harness.io.files.own_code import code_sha256
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
 from harness.minimize.hunt.hunting import (
     KIND,
+    GeneratedProgram,
     HuntPlan,
     HuntReport,
     HuntState,
+    Pursuit,
     hunt_in,
     known_causes,
     state_of,
     write_folders,
 )
+from harness.minimize.hunt.ir_corpus import IrSource, changed_ir
+from harness.minimize.hunt.ir_hunt import (
+    IrCauses,
+    IrOracles,
+    fitting_sources,
+    repro_files,
+    suffix_of,
+)
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_oracles import Care, TritonOracles
-from harness.minimize.hunt.triton_sources import KERNEL, TritonProgram, program, words_of
+from harness.minimize.hunt.triton_sources import KERNEL, program, words_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.python.passes import STRUCTURE
 from harness.minimize.python.tree import PythonFile
@@ -60,10 +70,14 @@ OTHERS = ("80", "90a", "100a", "120a")
 
 
 class TritonPlan(HuntPlan, frozen=True, kw_only=True):
-    """A hunt in one Triton; programs take turns with the targets."""
+    """A hunt in one Triton; programs take turns with the targets.
+
+    Where there is a `corpus` of modules of its IR, these are changed and no kernels are generated.
+    """
 
     triton: Compiler
     gpus: tuple[Target, ...]
+    corpus: tuple[str, ...] = ()
 
     @property
     def tool(self) -> Compiler:
@@ -79,6 +93,7 @@ class TritonPlan(HuntPlan, frozen=True, kw_only=True):
             triton=self.triton.identity,
             targets=[str(target) for target in self.gpus],
             seed=self.seed,
+            corpus=list(self.corpus),
             code=code_sha256("minimize/hunt", "gpu_emulator/ptx", "frontends/triton/child"),
         )
 
@@ -86,11 +101,15 @@ class TritonPlan(HuntPlan, frozen=True, kw_only=True):
     def coordinates(self) -> dict[str, Any]:
         return {"triton": self.triton.version, "targets": [str(target) for target in self.gpus]}
 
+    @property
+    def known_by(self) -> str:
+        return "IR of Triton" if self.corpus else super().known_by
+
     def command(self, folder: str, least: LeastProgram) -> str:
-        target = self.target_of(least.seed)
-        return (
-            f"triage run --kernel {folder}/launch.py --sm {target} --triton {self.triton.version}"
-        )
+        what = f"run --kernel {folder}/launch.py"
+        if self.corpus:
+            what = f"compile --kernel {folder}/{Path(folder).name}{suffix_of(least.text)}"
+        return f"triage {what} --sm {self.target_of(least.seed)} --triton {self.triton.version}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +117,7 @@ class _HuntedTriton:
     """A Triton, as it is hunted in."""
 
     plan: TritonPlan
-    oracles: TritonOracles
+    oracles: TritonOracles | IrOracles
     batch: int = 1
     known: list[Cause] = field(default_factory=list)
 
@@ -106,7 +125,7 @@ class _HuntedTriton:
     def jobs(self) -> int:
         return self.oracles.jobs
 
-    def program(self, seed: int) -> TritonProgram:
+    def program(self, seed: int) -> GeneratedProgram:
         return program(seed)
 
     async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
@@ -122,8 +141,9 @@ class _HuntedTriton:
             return Answer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
         return (await self.oracles.ask([asked]))[0]
 
-    def causes(self, state: HuntState) -> TritonCauses:
+    def causes(self, state: HuntState) -> Pursuit:
         self.known = state.causes
+        assert isinstance(self.oracles, TritonOracles)
         return TritonCauses(plan=self.plan, oracles=self.oracles, causes=state.causes)
 
     def spent(self) -> dict[str, float]:
@@ -149,6 +169,39 @@ class _HuntedTriton:
         state.causes[:] = [
             part for cause in state.causes for part in cause.parted(self.plan.triton.version)
         ]
+
+
+@dataclass(slots=True, kw_only=True)
+class _HuntedIr(_HuntedTriton):
+    """A Triton, as it is hunted in by changes of its IR."""
+
+    oracles: IrOracles
+    sources: Mapping[Target, list[IrSource]]
+    unchanged: dict[tuple[IrSource, Target], asyncio.Future[list[Answer]]] = field(
+        default_factory=dict
+    )
+
+    def program(self, seed: int) -> GeneratedProgram:
+        return changed_ir(seed, self.sources[self.plan.target_of(seed)])
+
+    async def _ask(self, asked: Asked) -> Answer:
+        target = self.plan.target_of(asked.seed)
+        source = changed_ir(asked.seed, self.sources[target]).source
+        if (source, target) not in self.unchanged:
+            first = Asked(source.module.text, asked.seed)
+            self.unchanged[source, target] = asyncio.ensure_future(self.oracles.ask([first]))
+        [answer] = await self.unchanged[source, target]
+        if answer.vote is not Vote.ASSEMBLED:
+            return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {answer.words}")
+        return (await self.oracles.ask([asked]))[0]
+
+    def causes(self, state: HuntState) -> Pursuit:
+        return IrCauses(
+            plan=self.plan, oracles=self.oracles, causes=state.causes, sources=self.sources
+        )
+
+    def spent(self) -> dict[str, float]:
+        return {"Triton": self.oracles.bench.cpu_seconds}
 
 
 def has_all(plan: TritonPlan, cause: Cause, asked: Asked) -> bool:
@@ -352,7 +405,8 @@ async def hunt_triton(
         InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
     """
     async with at_bench(store, how) as bench:
-        oracles = TritonOracles(bench=bench, compiler=plan.triton, targets=plan.targets)
+        kind = IrOracles if plan.corpus else TritonOracles
+        oracles = kind(bench=bench, compiler=plan.triton, targets=plan.targets)
         state = state_of(store, plan)
         texts = {program.text for cause in state.causes for program in cause.programs}
         others = [one for one in known_causes(store, plan) if one.least.text not in texts]
@@ -366,6 +420,9 @@ async def hunt_triton(
         ]
         store.put_evidence(KIND, plan.key, msgspec.json.encode(state), {})
         hunted = _HuntedTriton(plan=plan, oracles=oracles)
+        if isinstance(oracles, IrOracles):
+            sources = fitting_sources(plan.corpus, plan.targets)
+            hunted = _HuntedIr(plan=plan, oracles=oracles, sources=sources)
         return await hunt_in(hunted, plan, store, tell, show)
 
 
@@ -379,6 +436,8 @@ def write_triton_repros(report: HuntReport, home: Path) -> list[str]:
 
     def files_of(name: str, cause: Cause) -> dict[str, bytes]:
         least = cause.least
+        if plan.known_by != plan.tool.kind:
+            return repro_files(plan, name, cause)
         lines = [
             f"kernel: {name}",
             f"summary: {json.dumps(f'{cause.name}; {least.answer.words}'[:400])}",

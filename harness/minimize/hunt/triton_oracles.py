@@ -55,12 +55,13 @@ _QUICK = ("first/early", "last/late")
 # goes unseen. To watch costs the emulator as much again.
 _RACES = 4
 _ORDERS = len(DEFAULT.split(","))
-_FAILURES = (
+FAILURES = (
     VerdictKind.PASS_FAILURE,
     VerdictKind.COMPILER_CRASH,
     VerdictKind.TIMEOUT,
     VerdictKind.OUT_OF_MEMORY,
 )
+"""The verdicts by which Triton is accused of what it does when it compiles."""
 _BUDGET = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
 
 
@@ -169,7 +170,7 @@ class TritonOracles:
             )
             if verdict.kind is VerdictKind.INFRA:
                 raise InfrastructureError(verdict.reason)
-            is_failure = verdict.kind in _FAILURES
+            is_failure = verdict.kind in FAILURES
             return Answer(
                 vote=Vote.FAILS if is_failure else Vote.REFUSED,
                 words=f"{where}: {verdict.reason}",

@@ -36,7 +36,7 @@ def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
     causes = state.new
     for number, (cause, path) in enumerate(zip(causes, folders, strict=True), 1):
         blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least)]
-        if cause.least.answer.vote is Vote.WRONG:
+        if cause.least.answer.vote is Vote.WRONG or not cause.least.answer.levels:
             blocks.append(say(f"   Reproduce: {report.plan.command(path, cause.least)}"))
         blocks.append(BLANK)
     if causes:
