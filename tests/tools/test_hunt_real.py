@@ -9,6 +9,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpu_emulator.sass.cubin import read_entry
@@ -364,3 +365,40 @@ def test_a_kernel_that_triton_lowers_to_a_trap_is_named_so(
         answers = asyncio.run(ask(store))
     assert {answer.vote for answer in answers} == {Vote.FAILS}
     assert all("trap_stub, asks for 704 columns" in answer.words for answer in answers)
+
+
+def test_spills_that_the_text_does_not_ask_for_are_told_of_a_module(
+    toolchain_cache: Path, tmp_path: Path
+) -> None:
+    assert toolchain_cache.parent
+    real = install_ptxas("13.5.37")
+    # As a ptxas that leaves registers unused and spills.
+    miser = tmp_path / "ptxas"
+    miser.write_text(f'#!/bin/sh\nexec {real.path} --maxrregcount=24 "$@"\n')
+    miser.chmod(0o755)
+
+    def holding(count: int, directives: str = "") -> Asked:
+        places = range(1, count + 1)
+        lines = [f"ld.volatile.shared.u32 %r{n}, [s+{4 * n}];" for n in places]
+        lines += [f"st.volatile.shared.u32 [s+{4 * n}], %r{n};" for n in places]
+        return Asked(
+            f"{HEAD}.visible .entry k({PARAMETERS}) {directives}\n{{\n.reg .b32 %r<{count + 1}>;\n"
+            f".shared .b32 s[{count + 1}];\n" + "\n".join(lines) + "\nret;\n}\n",
+            1,
+        )
+
+    async def ask(ptxas: Path) -> list[Answer]:
+        async with Hub() as hub:
+            one = oracles(hub, "13.5.37")
+            one.ptxas = msgspec.structs.replace(real, path=ptxas)
+            programs = [holding(8), holding(80), holding(80, ".maxnreg 40")]
+            return await one.ask(programs, votes=False)
+
+    assert {said_of(answer) for answer in asyncio.run(ask(real.path))} == {"assembled"}
+    few, many, asked_for = asyncio.run(ask(miser))
+    assert [said_of(one) for one in (few, many, asked_for)] == [
+        "assembled",
+        "grows -O3",
+        "assembled",
+    ]
+    assert "where at most 80 are live at once in the PTX" in many.words

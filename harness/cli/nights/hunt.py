@@ -85,14 +85,14 @@ def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of clic
     default=SASS,
     show_default=True,
     help="What votes beside the PTX: the SASS of -O0 and -O3, emulated; or nothing, and only what "
-    "ptxas fails on is found.",
+    "ptxas fails on is found, and what it takes out of proportion.",
 )
 @click.option(
     "--corpus",
     type=FilePath(exists=True, file_okay=False),
     metavar="DIR",
     help="Change the PTX files of this folder, and make no programs; nothing is executed, what "
-    "ptxas fails on is found.",
+    "ptxas fails on is found, and where its spills, registers or time grow out of proportion.",
 )
 @_hunt_options
 @execution_options
@@ -140,10 +140,12 @@ def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
     """The PTX files below a folder, for a target."""
     from harness.minimize.hunt.corpus import retargeted, target_of  # noqa: PLC0415 - numpy comes with it
 
-    try:
-        texts = [path.read_text() for path in sorted(folder.rglob("*.ptx"))]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--corpus {folder}: {error}") from error
+    texts = []
+    for path in sorted(folder.rglob("*.ptx")):
+        try:
+            texts.append(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--corpus {path}: {error}") from error
     fitting = tuple(retargeted(text, str(target)) for text in texts if target_of(text))
     if not fitting:
         raise UsageError(

@@ -182,6 +182,8 @@ def name_of(text: str, answer: Answer) -> str:
     if guarded and len(answer.levels) > 1:
         bases = f"guarded {' '.join(guarded)}"
     levels = " and ".join(f"-O{level}" for level in answer.levels)
+    if answer.vote is Vote.GROWS:
+        return f"{answer.signature} out of proportion ({bases})"
     if answer.vote is Vote.FAILS:
         return f"{answer.words[:80]} ({bases})"
     return f"{bases} at {levels}"
@@ -198,7 +200,7 @@ def computing(document: Document) -> Iterator[Instruction]:
 def _left(document: Document, answer: Answer) -> list[Instruction]:
     """What a cause is known by: where ptxas fails on them alone, loads and stores, too."""
     operations = list(computing(document))
-    if operations or answer.vote is not Vote.FAILS:
+    if operations or answer.vote is Vote.WRONG:
         return operations
     return list(_accesses(document))
 
@@ -518,9 +520,11 @@ class Causes:
 
     async def _ask(self, asked: Asked, like: Answer) -> Answer:
         """The answer to a variant of a hit: alone where ptxas fails, since a module would."""
-        if like.vote is Vote.FAILS:
+        if like.vote is not Vote.WRONG:
             oracles = self.together.oracles
-            seconds = min(oracles.limits.timeout, _LONGEST_VARIANT)
+            seconds = oracles.limits.timeout
+            if like.vote is Vote.FAILS:
+                seconds = min(seconds, _LONGEST_VARIANT)
             limits = msgspec.structs.replace(oracles.limits, timeout=seconds)
             return (await replace(oracles, limits=limits).ask([asked], votes=False))[0]
         # One level is enough until the end: nvdisasm takes longest.

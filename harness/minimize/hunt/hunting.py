@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from gpu_emulator.ptx.text.facts import read_ptx
 from gpu_emulator.values import Scalar
 from harness.cells.places import CompileOptions, in_parallel
 from harness.frontends.bench.bench import content_key
@@ -399,8 +400,7 @@ class _Hunt:
                 state.waiting.append(hit)
                 self._keep_hit(hit)
             elif (
-                answer.words
-                and answer.vote is not Vote.RIGHT
+                answer.vote not in (Vote.RIGHT, Vote.ASSEMBLED)
                 and len(state.reasons) < _MOST_REASONS
             ):
                 _count(state.reasons, f"{answer.vote.value}: {_folded(answer.words)}")
@@ -574,18 +574,21 @@ class _HuntedCorpus(_HuntedPtxas):
         return CorpusCauses(self.together, state.causes, state.seen, self.sources)
 
 
-async def _sources(plan: PtxasPlan, oracles: Oracles) -> list[CorpusSource]:
-    """What can be changed: of one entry, and assembled as it is."""
-    sources = [source for text in plan.corpus if (source := CorpusSource.read(text))]
-    answers = await in_parallel(oracles.ask([Asked(one.text, 0)], votes=False) for one in sources)
-    taken = [
-        source
-        for source, [answer] in zip(sources, answers, strict=True)
-        if answer.vote is Vote.ASSEMBLED
-    ]
+async def _sources(plan: PtxasPlan, oracles: Oracles) -> tuple[list[CorpusSource], list[str]]:
+    """What can be changed: of one entry, and assembled as it is; and what grows as it is."""
+    sources = {text: source for text in plan.corpus if (source := CorpusSource.read(text))}
+    answers = await in_parallel(
+        oracles.ask([Asked(one.text, 0)], votes=False) for one in sources.values()
+    )
+    taken, grown = list[CorpusSource](), list[str]()
+    for (text, source), [answer] in zip(sources.items(), answers, strict=True):
+        if answer.vote is Vote.ASSEMBLED:
+            taken.append(source)
+        elif answer.vote is Vote.GROWS:
+            grown.append(f"{read_ptx(text).entry} is not changed: as it is, it has {answer.words}")
     if not taken:
         raise UsageError(f"ptxas {plan.ptxas.version} assembles no file of the corpus as it is")
-    return acquainted(taken)
+    return acquainted(taken), grown
 
 
 async def hunt(
@@ -606,11 +609,13 @@ async def hunt(
         head = await oracles.head()
         if plan.corpus:
             show(f"asking ptxas about {len(plan.corpus)} files")
-            sources = await _sources(plan, oracles)
+            sources, grown = await _sources(plan, oracles)
             of_corpus = _HuntedCorpus(
                 plan=plan, oracles=oracles, generator=Generator(head, ()), sources=sources
             )
-            return await hunt_in(of_corpus, plan, store, tell, show)
+            report = await hunt_in(of_corpus, plan, store, tell, show)
+            report.notes += grown
+            return report
         show("asking ptxas which opcodes it takes")
         generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
         state = state_of(store, plan)

@@ -28,6 +28,7 @@ from harness.judging.ptxas.log import parse_ptxas_log
 from harness.minimize.hunt import voting
 from harness.minimize.hunt.disassembly import BASE, Word, WordText, read_texts, sass_of, words_of
 from harness.minimize.hunt.generator import OpcodeForm, listing
+from harness.minimize.hunt.growth import SECONDS, TIME, growth_of, seconds_allowed
 from harness.minimize.hunt.voting import Answer, Vote, Voter
 from harness.run.emulating import execute_job
 from harness.values.errors import InfrastructureError, UsageError
@@ -131,7 +132,7 @@ class Oracles:
             return
         folder = self.hub.new_folder("hunt")
         try:
-            failed = await self._assembled(folder, programs, how.levels)
+            failed = await self._assembled(folder, programs, how)
             if failed is None:
                 answers |= await self._voted(folder, programs, how)
                 return
@@ -147,16 +148,19 @@ class Oracles:
             await self._ask(part, answers, how)
 
     async def _assembled(
-        self, folder: Path, programs: dict[int, Asked], levels: tuple[int, ...]
+        self, folder: Path, programs: dict[int, Asked], how: _How
     ) -> dict[int, Answer] | None:
-        """Assemble for all levels; None where all is well, else what is known of who failed."""
+        """Assemble for all levels; None where all is well, else what is known of who failed.
+
+        Where nothing is executed, what ptxas takes at the last level is looked at, too.
+        """
         text, starts = _module(list(programs.values()))
         seconds = _MODULE_SECONDS + _PROGRAM_SECONDS * len(programs)
         limits = self.limits
         if len(programs) > 1:
             limits = structs.replace(limits, timeout=min(limits.timeout, seconds))
         of_levels = await asyncio.gather(
-            *(self.assemble(folder, text, level, limits) for level in levels)
+            *(self.assemble(folder, text, level, limits, "-v") for level in how.levels)
         )
         for assembly in of_levels:
             if assembly.has_cubin:
@@ -169,7 +173,7 @@ class Oracles:
             if verdict.kind in _FAILURES:
                 key = verdict.signature.key if verdict.signature else None
                 losing = tuple(
-                    n for n, end in zip(levels, of_levels, strict=True) if not end.has_cubin
+                    n for n, end in zip(how.levels, of_levels, strict=True) if not end.has_cubin
                 )
                 answer = Answer(vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key)
                 return {numbers[0]: answer} if len(numbers) == 1 else {}
@@ -178,7 +182,44 @@ class Oracles:
                 return {}
             answer = Answer(vote=Vote.REFUSED, words=verdict.reason)
             return {numbers[place]: answer for place in places or {0}}
-        return None
+        if how.votes:
+            return None
+        return await self._grown(folder, text, programs, of_levels[-1], limits)
+
+    async def _grown(
+        self,
+        folder: Path,
+        text: str,
+        programs: dict[int, Asked],
+        assembly: Assembly,
+        limits: ResourceLimits,
+    ) -> dict[int, Answer] | None:
+        """Those of an assembled module that grow; as `_assembled`. A long time is seen twice."""
+        log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
+        grown: dict[int, Answer] = {}
+        like = Answer(vote=Vote.GROWS, levels=LEVELS[-1:])
+        for place, (number, asked) in enumerate(programs.items()):
+            usage = log.function(f"k{place}")
+            if usage and (growth := growth_of(asked.text, usage, self.target)):
+                signature, words = growth
+                grown[number] = structs.replace(like, signature=signature, words=words)
+        if grown:
+            return grown
+        seconds = assembly.end.cpu
+        if seconds <= SECONDS:
+            return None
+        allowed = min(seconds_allowed(asked.text) for asked in programs.values())
+        if seconds <= allowed:
+            return None
+        if len(programs) > 1:
+            return {}
+        again = await self.assemble(folder, text, LEVELS[-1], limits)
+        seconds = min(seconds, again.end.cpu)
+        if seconds <= allowed:
+            return None
+        [number] = programs
+        words = f"ptxas takes {seconds:.0f} s of CPU, twice, where {allowed:.0f} are plenty"
+        return {number: structs.replace(like, signature=TIME, words=words)}
 
     async def assemble(
         self, folder: Path, text: str, level: int, limits: ResourceLimits, *more: str

@@ -38,7 +38,8 @@ class Vote(StrEnum):
     """What came of one program.
 
     `ASSEMBLED`: by all levels; nothing was executed. `REFUSED`: ptxas says that it is not valid.
-    `FAILS`: ptxas ends without code and without reason.
+    `FAILS`: ptxas ends without code and without reason. `GROWS`: it assembles it, and takes
+    registers, spills or time out of proportion.
     `LEFT_OUT`: the PTX leaves open what it computes. `UNTOLD`: it could not be executed, or no two
     of three agree.
     """
@@ -47,14 +48,16 @@ class Vote(StrEnum):
     ASSEMBLED = "assembled"
     WRONG = "wrong"
     FAILS = "fails"
+    GROWS = "grows"
     REFUSED = "refused"
     LEFT_OUT = "left_out"
     UNTOLD = "untold"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A vote, the levels of ptxas that lost it, and why; `signature` is of a failure of ptxas.
+    """A vote, the levels of ptxas that lost it, and why.
 
+    `signature` is of a failure of ptxas, or says what grows.
     `race` is a pair of accesses of a kernel that nothing orders (`RaceFacts.words`).
     """
 
@@ -67,7 +70,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_hit(self) -> bool:
         """Whether ptxas is accused."""
-        return self.vote in (Vote.WRONG, Vote.FAILS)
+        return self.vote in (Vote.WRONG, Vote.FAILS, Vote.GROWS)
 
     @property
     def is_latent(self) -> bool:

@@ -229,6 +229,46 @@ def test_changed_ptx_is_reduced_to_the_change_that_matters(plan: PtxasPlan, tmp_
     assert report.state.votes[Vote.ASSEMBLED.value] > 0
 
 
+# An entry that turns bits round spills, where it has no barrier any more.
+SPILLING = f"""#!/bin/sh
+for word; do
+  case "$word" in *.ptx) file=$word;; esac
+  last=$word
+done
+awk '/[.]entry/ {{sub(/[(].*/, "", $3); name=$3; a=b=0}} /brev/ {{a=1}} /bar[.]sync/ {{b=1}}
+  /^}}/ {{
+    print "ptxas info    : Compiling entry function \047" name "\047 for \047sm_90\047"
+    print "ptxas info    : Function properties for " name
+    n = a && !b ? 512 : 0
+    print "    " n " bytes stack frame, " n " bytes spill stores, " n " bytes spill loads"
+    print "ptxas info    : Used 32 registers"
+  }}' "$file" >&2
+cp {CUBIN} "$last"
+"""
+
+
+def test_what_spills_behind_a_change_is_reduced_to_the_change(
+    plan: PtxasPlan, tmp_path: Path
+) -> None:
+    path = tmp_path / "spilling"
+    path.write_text(SPILLING)
+    path.chmod(0o755)
+    fake = msgspec.structs.replace(plan.ptxas, path=path, sha256=digest_of(path))
+    spills = KERNEL.replace("kernel(", "as_it_is(").replace("bar.sync 0;\n", "")
+    said: list[str] = []
+    changing = msgspec.structs.replace(plan, ptxas=fake, corpus=(KERNEL, spills), most=48)
+    report = hunted(changing, tmp_path / "home", said)
+    [cause] = report.state.new
+    assert said_of(cause.least.answer) == "grows -O3"
+    assert cause.name == "spills out of proportion (brev)"
+    assert cause.least.instructions <= 3
+    [words] = said
+    assert "1,024 bytes of spill stores and loads with 32 registers, where at most" in words
+    # A file that spills by itself would make a hit of each of its changes.
+    [note] = report.notes
+    assert note.startswith("as_it_is is not changed: as it is, it has 1,024 bytes of spill stores")
+
+
 # An entry that turns bits round is worked on without an end, at one level.
 ENDLESS_PTXAS = f"""#!/bin/sh
 for word; do

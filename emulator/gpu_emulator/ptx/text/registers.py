@@ -29,6 +29,7 @@ _VARIABLE = re.compile(
     r"\.(?:global|shared|const|local|param|tex|extern|visible|weak|common)\b[^=;]*?"
     r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\]\s*){0,4}[=;]"
 )
+_WIDTH = re.compile(r"\d+$")
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})")
 
 
@@ -278,9 +279,7 @@ class _Block:
     next: list[int] = field(default_factory=list)
 
 
-def undefined_reads(document: Document, function: Function) -> list[UndefinedRead]:
-    """Every read of a register, in reachable code, that some way leads to without a write."""
-    registers = read_registers(document, function)
+def _blocks(document: Document, function: Function) -> list[_Block]:
     blocks = [_Block()]
     for place in function.body:
         line = document.statements[place]
@@ -295,6 +294,59 @@ def undefined_reads(document: Document, function: Function) -> list[UndefinedRea
     starts = {label: number for number, block in enumerate(blocks) for label in block.labels}
     for number, block in enumerate(blocks):
         block.next = list(_following(block, number, starts, len(blocks)))
+    return blocks
+
+
+def most_live(document: Document, function: Function) -> int:
+    """How many registers of 32 bits hold values that are read later, where there are the most.
+
+    In the order of the text. Predicates need none; behind a guarded write the old value lives on.
+    """
+    registers = read_registers(document, function)
+    blocks = _blocks(document, function)
+    bits: dict[str, int] = {}
+    # A register of 64 bits counts in two masks, one of 128 bits in four.
+    masks = [0] * 4
+
+    def held(names: Sequence[str]) -> int:
+        mask = 0
+        for name in names:
+            width = _WIDTH.search(registers.type_of(name) or "")
+            if width and name not in bits:
+                bits[name] = 1 << len(bits)
+                for word in range(max(1, int(width[0]) // 32)):
+                    masks[word] |= bits[name]
+            mask |= bits.get(name, 0)
+        return mask
+
+    def living(number: int) -> Iterator[int]:
+        """What lives at the end of a block, then before each of its instructions, upwards."""
+        live = reduce(int.__or__, (entering[after] for after in blocks[number].next), 0)
+        yield live
+        for _, one in reversed(blocks[number].lines):
+            live = live & ~(0 if one.guard else held(one.writes)) | held(one.reads)
+            yield live
+
+    entering = [0] * len(blocks)
+    waiting = set(range(len(blocks)))
+    while waiting:
+        number = max(waiting)
+        waiting.remove(number)
+        *_, live = living(number)
+        if live != entering[number]:
+            entering[number] = live
+            waiting |= {n for n, block in enumerate(blocks) if number in block.next}
+    return max(
+        sum((live & mask).bit_count() for mask in masks)
+        for number in range(len(blocks))
+        for live in living(number)
+    )
+
+
+def undefined_reads(document: Document, function: Function) -> list[UndefinedRead]:
+    """Every read of a register, in reachable code, that some way leads to without a write."""
+    registers = read_registers(document, function)
+    blocks = _blocks(document, function)
     facts = _DefinedRegisters(registers)
     # What is defined where a block begins, as far as the ways to it were followed.
     entering = {0: 0}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE, mutated
 
 from gpu_emulator.ptx.text.document import Document, parse
-from gpu_emulator.ptx.text.registers import undefined_reads, without_scopes
+from gpu_emulator.ptx.text.registers import most_live, undefined_reads, without_scopes
 from harness.minimize.ptx.passes import (
     FUNCTIONS,
     HEADS,
@@ -264,6 +264,54 @@ def test_reads_before_writes_are_those_that_walking_finds(text: str) -> None:
     document = parse(text)
     found = undefined_reads(document, document.functions[0])
     assert {(read.place, read.register) for read in found} == walked(document)
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("mov.u32 %r1, 0; mov.u32 %r2, 0; add.s32 %r3, %r1, %r2; st.b32 [0], %r3;", 2),
+        ("mov.u64 %rd1, 0; mov.u32 %r1, 0; st.b64 [0], %rd1; st.b32 [0], %r1;", 3),
+        ("mov.u32 %r1, 0; mov.u32 %r2, 0; st.b32 [0], %r1;", 1),
+        # Until a guarded write both values may be the one that is read.
+        ("mov.u32 %r2, 0; @%p1 mov.u32 %r1, %r2; st.b32 [0], %r1;", 2),
+        # What is read behind a loop lives in it.
+        ("mov.u32 %r2, 0; mov.u32 %r1, 0; L: add.s32 %r1, %r1, 1; @%p1 bra L; st.b32 [0], %r2;", 2),
+        ("ret;", 0),
+    ],
+)
+def test_live_registers_are_counted(body: str, count: int) -> None:
+    document = parse(small(body))
+    assert most_live(document, document.functions[0]) == count
+
+
+@given(programs())
+@settings(deadline=None)
+def test_what_lives_is_what_walking_reads(text: str) -> None:
+    document = parse(text)
+    starts = {one.label: place for place, one in enumerate(document.statements) if one.label}
+
+    def is_read(place: int, register: str) -> bool:
+        """Whether some way from a place reads a register before it is written."""
+        seen, waiting = set[int](), [place]
+        while waiting:
+            place = waiting.pop()
+            if place in seen or place >= document.functions[0].closing:
+                continue
+            seen.add(place)
+            one = document.statements[place].instruction
+            if one and register in one.reads:
+                return True
+            if one and one.base == "bra":
+                waiting.append(starts[one.operands[0]])
+            if one is None or not (one.ends or register in one.writes):
+                waiting.append(place + 1)
+        return False
+
+    counts = [
+        sum(is_read(place, f"%r{number}") for number in range(1, 4))
+        for place in document.functions[0].body
+    ]
+    assert most_live(document, document.functions[0]) == max(counts)
 
 
 @given(programs(), st.data())
