@@ -26,6 +26,7 @@ FILED = {
     "hunt-guarded-set-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-guarded-testp-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-lop3-flag": Upstream.NVIDIA,
+    "hunt-stmatrix-at-constant": Upstream.NVIDIA,
     "hunt-lop3-two-branches": Upstream.NVIDIA,
     "hunt-st-param-by-register": Upstream.NVIDIA,
     "hunt-sub-at-o3": Upstream.NVIDIA,
