@@ -360,8 +360,7 @@ def _by_another_value(name: str, *, is_earlier: bool = False) -> FoundPass[IrMod
 def _types(document: IrModule) -> Iterator[tuple[str, str]]:
     for operation in document.operations:
         if operation.depth == 1:
-            for name, kind in _ARGUMENT.findall(operation.header):
-                yield name, kind.strip()
+            yield from typed_arguments(operation)
         elif operation.type:
             yield operation.results[0], operation.type
 

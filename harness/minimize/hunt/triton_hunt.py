@@ -433,10 +433,11 @@ def write_triton_repros(report: HuntReport, home: Path) -> list[str]:
         StorageError: a folder cannot be written.
     """
     plan = report.plan
+    assert isinstance(plan, TritonPlan)
 
     def files_of(name: str, cause: Cause) -> dict[str, bytes]:
         least = cause.least
-        if plan.known_by != plan.tool.kind:
+        if plan.corpus:
             return repro_files(plan, name, cause)
         lines = [
             f"kernel: {name}",
