@@ -241,8 +241,13 @@ def test_tensor_maps_of_the_host_are_parameters_that_tma_reads(triage: Triage) -
     assert all(0x210 + start == 0x240 for start in first)
 
 
-# Counts for a profiler, and computes nothing.
-UNKNOWN = SOUND.replace("    bar.sync 0;", "    pmevent 7;\n    bar.sync 0;")
+# Reads a texture, which neither emulator does.
+UNKNOWN = SOUND.replace(
+    "    mov.u32 %r4, held;",
+    "    cvt.rn.f32.u32 %f0, %r1;\n"
+    "    tex.1d.v4.u32.f32 {%r1, %r10, %r11, %r12}, [%d1, {%f0}];\n"
+    "    mov.u32 %r4, held;",
+).replace("    .reg .b64 %d<8>;", "    .reg .b64 %d<8>;\n    .reg .f32 %f<1>;")
 
 
 def test_what_the_emulator_does_not_know_is_not_run_by_its_name(triage: Triage) -> None:
@@ -250,7 +255,7 @@ def test_what_the_emulator_does_not_know_is_not_run_by_its_name(triage: Triage) 
     rows = executed(triage, "case.ptx", *INPUTS, "--ptxas", "13.5.37", "--on", "sass", code=4)
     for row in rows:
         assert row["run"] == "not_run"
-        assert "PMTRIG" in row["run_reason"]
+        assert re.match(r"unknown instructions: .*TEX\.", row["run_reason"])
 
 
 def test_what_a_driver_refuses_is_not_emulated(triage: Triage) -> None:
