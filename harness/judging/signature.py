@@ -12,9 +12,12 @@ import re
 
 from harness.values.verdict import Signature, Stage, VerdictKind
 
-RULE = 3
+RULE = 4
 _MAX_MESSAGE = 4000
 _MAX_TEMPLATE = 600
+
+# `(kernel.py:12)` and `(kernel.py:12 in f)`, folded: where the source of what was executed lies.
+_SOURCE = re.compile(r" \([^\s():]+:[LN](?: in [^\s()]+)?\)")
 
 _RUNNING_PASSES = re.compile(r"Pipeline failed while executing \[([^\]]{0,2000})")
 _PASS = re.compile(r"`([\w-]{1,200})`")
@@ -76,6 +79,11 @@ def _fold(text: str) -> str:
         for pattern, replacement in _FOLDS:
             text = pattern.sub(replacement, text)
     return text[:_MAX_TEMPLATE].strip()
+
+
+def run_template(text: str) -> str:
+    """The template of what an execution did: the same, whichever file its source lies in."""
+    return _SOURCE.sub("", template(text))
 
 
 def failing_pass(log: str) -> str | None:

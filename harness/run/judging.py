@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from gpu_emulator.values import Fault, Place, Race, Schedule
-from harness.judging.signature import RULE, template
+from harness.judging.signature import RULE, run_template
 from harness.run.comparing import Difference, compare
 from harness.run.jobs import Ran
 from harness.run.launch import RunEvidence, Trusted
@@ -48,8 +48,7 @@ def fault_identity(fault: Fault) -> str:
     """What stays the same in other configs and versions: not registers, nor widths."""
     if fault.place is None:
         return fault.what
-    source = f" ({source_line(fault.place)})" if fault.place.source else ""
-    return f"{fault.what}; {family(fault.place.instruction)}{source}"
+    return f"{fault.what}; {family(fault.place.instruction)}"
 
 
 def family(instruction: str) -> str:
@@ -534,7 +533,7 @@ def signature_of(verdict: RunVerdict, words: str) -> Signature:
         kind=verdict.value,
         failing_pass=None,
         code=None,
-        template=template(words),
+        template=run_template(words),
     )
 
 

@@ -2,7 +2,8 @@
 
 A signature says what failed, and equal signatures are one bug in every kernel, as long as they say
 anything. A *wordless* failure (an internal error without a message, a crash that says nothing)
-says only that something failed: it is one bug for each program, until evidence joins them.
+says only that something failed, and what a run did (a store out of bounds, an output that differs)
+says not why: it is one bug for each program, until evidence joins them.
 
 - The program is the kernel: its configs, targets and versions belong together, though each has PTX
   of its own, and a bug outlives a change of the source. For raw PTX it is the PTX itself: the file,
@@ -25,7 +26,7 @@ import re
 from harness.values.bug import BugFacts
 from harness.values.cell import program_of
 from harness.values.row import Row
-from harness.values.verdict import Signature
+from harness.values.verdict import Signature, Stage
 
 _DIGITS = 16
 
@@ -48,7 +49,8 @@ _WORDLESS = re.compile(
 
 def is_wordless(signature: Signature) -> bool:
     """Whether a failure says nothing that separates it from another one of its kind."""
-    return _WORDLESS.fullmatch(signature.template) is not None
+    is_run = signature.stage == Stage.RUN.value
+    return is_run or _WORDLESS.fullmatch(signature.template) is not None
 
 
 def identities(

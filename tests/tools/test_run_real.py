@@ -87,6 +87,27 @@ def test_out_of_bounds_and_endless_kernels_are_found(module_triage: Triage) -> N
     assert endless["run"] == "hang"
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "verdict"),
+    [
+        ("two_stores", ["--triton", "3.9.0", "--sm", "100a"], "hang"),
+        ("reaching", [*ON, "--config", "BLOCK=64"], "memory_fault"),
+    ],
+)
+def test_a_fault_has_one_signature_in_every_file(
+    module_triage: Triage, name: str, words: list[str], verdict: str
+) -> None:
+    kernel, copy = HERE / "kernels" / f"{name}.py", module_triage.folder / "kernel.py"
+    copy.write_text("# Another line.\n" + kernel.read_text())
+    mine, other = (
+        run(module_triage, "--kernel", str(file), *words, code=1) for file in (kernel, copy)
+    )
+    assert {row["run"] for row in mine + other} == {verdict}
+    assert all(f"({kernel.name}:" in row["run_reason"] for row in mine)
+    assert all("(kernel.py:" in row["run_reason"] for row in other)
+    assert len({row["run_signature"] for row in mine + other}) == 1
+
+
 def test_what_does_not_compile_is_not_run(module_triage: Triage) -> None:
     rows = run(module_triage, "--kernel", "verdict_rejected", "--sm", "80", code=4)
     assert [row["run"] for row in rows] == ["not_run"]

@@ -2,7 +2,7 @@
 
 A result stays as it is where its evidence was trimmed, or was made again after the result (and so
 may tell of something else: it left other bytes, or none), where the machine failed us, and where
-its own runs disagreed.
+its own runs disagreed. What a run did is not kept: its signature follows from the older one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from harness.frontends.bench.assemble import Inspection
 from harness.frontends.readings import PtxReading
 from harness.judging.answers import is_failure
 from harness.judging.judge import CellEvidence, judge
-from harness.judging.signature import RULE
+from harness.judging.signature import RULE, run_template
 from harness.store.bug_identity import bug_key
 from harness.store.schema import Evidence, ResultRecord
 from harness.store.store import Store
+from harness.values.cell import executed_by
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, PTX
-from harness.values.verdict import Verdict, VerdictKind
+from harness.values.verdict import Signature, Stage, Verdict, VerdictKind
 
 _PAGE = 500
 _KINDS: dict[str, Any] = {
@@ -64,6 +65,7 @@ def rekey(store: Store) -> Rekeyed:
         StorageError: the results cannot be read or written.
     """
     store.bugs()  # so that each old key has its number before it changes
+    signatures = store.signatures()
     results = judged = 0
     verdicts: dict[int, Verdict] = {}
     equal: dict[Verdict, Verdict] = {}
@@ -73,8 +75,11 @@ def rekey(store: Store) -> Rekeyed:
         for number, record in page:
             results += 1
             row = _decode_row(record.row)
-            steps = _steps(record, row, evidence)
-            verdict = judge(_cell_evidence(row, steps)) if steps else None
+            verdict = None
+            if executed_by(row.cell):
+                verdict = _of_run(row, signatures.get(row.signature or ""))
+            elif steps := _steps(record, row, evidence):
+                verdict = judge(_cell_evidence(row, steps))
             if verdict is None:
                 continue
             judged += 1
@@ -165,6 +170,13 @@ def _steps(record: ResultRecord, row: Row, stored: _Found) -> dict[str, Any] | N
         if kind == "assemble" and evidence.artifacts.get("cubin") != row.cubin_sha256:
             return None
     return steps
+
+
+def _of_run(row: Row, signature: Signature | None) -> Verdict | None:
+    if signature is None:
+        return None
+    signature = replace(signature, rule=RULE, template=run_template(signature.template))
+    return Verdict(kind=row.verdict, reason=row.reason, stage=Stage.RUN, signature=signature)
 
 
 def _cell_evidence(row: Row, steps: Mapping[str, Any]) -> CellEvidence:

@@ -119,7 +119,7 @@ async def _minimize_source(
     if first.verdict.value != verdict.value or first.key is None:
         reason = f"as one file it gives {first.verdict.value}: {first.reason}"
         return NothingToReduce(reason=f"{task.subject.row.reason}; {reason}")
-    # A fault says in which file it is, and this is another one.
+    # Held to something else, other outputs may differ.
     mine = structs.replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
     python = python_format(form)
@@ -297,7 +297,7 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
         reasons.append(f"the {ir.role} gives {first.verdict.value}: {first.reason}")
     else:
         return NothingToReduce(reason="; ".join((reason, *reasons)))
-    # A fault says in which line of the source it is, and this has none.
+    # Held to something else, other outputs may differ.
     mine = structs.replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
     result = await minimize_level(task, ir_level(ir), held_by_compilers(task, comparing))

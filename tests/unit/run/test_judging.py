@@ -341,6 +341,24 @@ def test_faults_have_verdicts_of_their_own(kind: Any, verdict: RunVerdict) -> No
     assert found.reason == expected
 
 
+@pytest.mark.parametrize(
+    "what",
+    ["it falls", "the assertion 'n < 3' fails (kernel.py:12 in f): thread 3 of CTA (0, 0, 0)"],
+)
+def test_a_fault_is_the_same_in_every_file(what: str) -> None:
+    def signature(name: str) -> str:
+        source = PLACE.source.replace("kernel.py:12", name) if PLACE.source else ""
+        there = what.replace("kernel.py:12", name)
+        fault = Fault(kind="trap", what=there, place=replace(PLACE, source=source))
+        found = judge(evidence((EARLY, buffers(), {"faults": (fault,)})))
+        assert found.signature
+        assert name in found.reason
+        return found.signature.template
+
+    assert signature("kernel.py:12") == signature("two_stores.py:9") == signature("k.cu:7")
+    assert "L" not in signature("kernel.py:12").replace("CTA", "")
+
+
 def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
     trusted = {"a reference": buffers()}
     found = judge(evidence((EARLY, buffers(), {"races": (RACE,)}), trusted=trusted))

@@ -19,6 +19,7 @@ from harness.store.store import Store
 from harness.values.bug import HumanState
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 from harness.values.target import Target
+from harness.values.verdict import Signature
 
 pytest_plugins = ("store_fixtures",)
 
@@ -67,6 +68,39 @@ def test_a_bug_keeps_number_and_words_when_its_key_changes(store: Store) -> None
     assert "pass P failed" in bug.title
     again = rekey(store)
     assert (again.judged, again.changed, again.bugs) == (1, 0, 0)
+
+
+def test_a_run_is_known_by_its_older_signature(store: Store) -> None:
+    """What it did is not kept, but what was said of it: rule 3 said in which file, too."""
+
+    def signature(rule: int, words: str) -> Signature:
+        parts: dict[str, Any] = {"stage": "run", "kind": "hang", "failing_pass": None, "code": None}
+        return Signature(rule=rule, template=words, **parts)
+
+    new = signature(4, "warp N waits; bar.sync")
+    old = signature(3, f"{new.template} (two.py:L)")
+    run = store.begin_run("x")
+    # What was compiled of it says nothing of the run.
+    body = msgspec.json.encode(lowering("pass P failed"))
+    store.put_evidence("lower", "compiled", body, {})
+    for kernel, words, tool in (
+        ("one", old, "emulator"),
+        ("two", old, "sass:ptxas-13.0.88"),
+        ("three", new, "emulator"),
+    ):
+        found = row("hang", words.key, kernel=kernel, ptxas="emulator", stage="run")
+        found = structs.replace(found, cell=f"{found.cell.rpartition('/')[0]}/{tool}")
+        record = structs.replace(record_of(found), signature=words, evidence={"lower": "compiled"})
+        store.put_result(run, record)
+    before = {bug.example.kernel: bug.record.number for bug in list_bugs(store)}
+    assert len(before) == 3
+    done = rekey(store)
+    assert (done.judged, done.changed, done.bugs, done.merged) == (3, 2, 2, 0)
+    assert set(keys(store)) == {new.key}
+    bugs = list_bugs(store)
+    assert {bug.example.kernel: bug.record.number for bug in bugs} == before
+    assert {bug.title for bug in bugs} == {new.template}
+    assert rekey(store).changed == 0
 
 
 def test_bugs_that_come_to_one_key_become_duplicates(store: Store) -> None:
