@@ -301,6 +301,8 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("MOV R8, RZ\nIADD.64 R8, R6, 0x7fffffff\nMOV R7, R8", 0x80000004),
         ("MOV R9, RZ\nMOV R8, R6\nIADD.64 R8, -R8, RZ\nMOV R7, R9", 0xFFFFFFFF),
         ("MOV R9, RZ\nMOV R8, R6\nSEL.64 R8, R8, -0x1, !PT\nMOV R7, R9", 0xFFFFFFFF),
+        ("MOV R9, R6\nMOV R8, R6\nSEL.64 R8, R8, 0xfffffff0, !PT\nMOV R7, R9", 0),
+        ("MOV R9, R6\nMOV R8, R6\nSEL.64 R8, R8, 0xfffffff0, !PT\nMOV R7, R8", 0xFFFFFFF0),
         ("MOV R9, R6\nMOV R8, RZ\nISETP.GE.U64.AND P0, PT, R8, 0x7, PT\nSEL R7, 0x1, RZ, P0", 1),
         (
             "UMOV.64 UR8, 0x1ffffffffffffff\nUIADD3.64 UR8, UPT, UPT, UR8, -0x1, URZ\nMOV R7, UR9",
@@ -322,6 +324,10 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("VIADD.16x2 R7, R6, 0xffff", 4),
         ("I2IP.S8.S32.SAT R7, R6, 0x100, 0x3", 0x3057F),
         ("MOV R9, RZ\nMOV R8, R6\nIMNMX.S64 PT, PT, R8, R8, -0x1, PT, !PT\nMOV R7, R9", 0xFFFFFFFF),
+        (
+            "MOV R9, RZ\nMOV R8, R6\nIMNMX.U64 PT, PT, R8, R8, -0x1, !PT, !PT\nMOV R7, R9",
+            0xFFFFFFFF,
+        ),
         (
             (
                 "LDCU.128 UR8, c[0x0][0x210]\nUIADD3 UR8, UR8, -UR10, URZ\nMOV R7, UR8\n"

@@ -241,6 +241,37 @@ def test_tensor_maps_of_the_host_are_parameters_that_tma_reads(triage: Triage) -
     assert all(0x210 + start == 0x240 for start in first)
 
 
+CLUSTERS = [f"%{name}.{axis}" for name in ("clusterid", "nclusterid") for axis in "xyz"]
+CLUSTERS += [f"%cluster_{name}.{axis}" for name in ("ctaid", "nctaid") for axis in "xyz"]
+CLUSTERS += ["%cluster_ctarank", "%cluster_nctarank", "%dynamic_smem_size", "%clock_hi"]
+
+
+@pytest.mark.parametrize("sm", ["90a", "100a", "120a"])
+@pytest.mark.parametrize("cluster", ["2, 3, 1", "1, 2, 4"])
+def test_clusters_are_as_the_ptx_declares_them(triage: Triage, sm: str, cluster: str) -> None:
+    """Each block of 4 x 6 x 4 writes what its special registers say."""
+    reads = "".join(
+        f"    mov.u32 %r5, {name};\n    st.global.u32 [%d1+{4 * number}], %r5;\n"
+        for number, name in enumerate(CLUSTERS)
+    )
+    (triage.folder / "case.ptx").write_text(
+        ".version 8.8\n.target sm_90\n.address_size 64\n"
+        f".visible .entry blocks(.param .u64 out) .reqnctapercluster {cluster}\n{{\n"
+        "    .reg .b32 %r<6>;\n    .reg .b64 %d<3>;\n    ld.param.u64 %d1, [out];\n"
+        "    mov.u32 %r0, %ctaid.x;\n    mov.u32 %r1, %ctaid.y;\n    mov.u32 %r2, %ctaid.z;\n"
+        "    mad.lo.u32 %r2, %r2, 6, %r1;\n    mad.lo.u32 %r2, %r2, 4, %r0;\n"
+        f"    mul.wide.u32 %d2, %r2, 64;\n    add.s64 %d1, %d1, %d2;\n{reads}    ret;\n}}\n"
+    )
+    words = ["case.ptx", "--buffer", "out=u32[1536]", "--grid", "4,6,4", "--block", "1"]
+    rows = executed(triage, *words, "--sm", sm, "--ptxas", "13.5.37", "--on", "sass")
+    assert [row["run"] for row in rows] == ["right"] * 2
+    executed(triage, *words, "--out", "x")
+    out = np.load(triage.folder / "x" / "out.npy").reshape(4, 6, 4, 16)
+    sizes = [int(size) for size in cluster.split(", ")]
+    assert (out[..., 9:12] == sizes).all()
+    assert (out[..., 3:6] == [4 // sizes[0], 6 // sizes[1], 4 // sizes[2]]).all()
+
+
 # Reads a texture, which neither emulator does.
 UNKNOWN = SOUND.replace(
     "    mov.u32 %r4, held;",

@@ -326,9 +326,9 @@ def immediate(text: str, kind: str) -> Array | None:
         value = int(text, 0)
     except ValueError:
         return None
-    if dtype.itemsize == 8 and not (-(1 << 31) if kind == "s64" else 0) <= value < 1 << 31:
+    if dtype.itemsize == 8 and not (0 if kind == "b64" else -(1 << 31)) <= value < 1 << 31:
         # 32 bits are encoded, and the listing does not say how they are extended; with a minus by
-        # their sign (seen in 64-bit division of ptxas for sm_120a).
+        # their sign (seen in 64-bit division and min.u64 of ptxas for sm_120a).
         return None
     return np.array([[value % (1 << 8 * dtype.itemsize)]], dtype=f"u{dtype.itemsize}").view(dtype)
 

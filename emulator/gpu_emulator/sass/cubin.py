@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
+
 from gpu_emulator.steps import SHARED_BASE, NotExecutable, Variable
 from gpu_emulator.values import Launch
 
@@ -23,26 +25,34 @@ _RELOCATION, _PLAIN_RELOCATION = struct.Struct("<QQq"), struct.Struct("<QQ")
 _CUDA, _NO_BITS, _RELOCATIONS, _PLAIN, _OBJECT, _FUNCTION, _IS_ENTRY = 190, 8, 4, 9, 1, 2, 0x10
 _ADDRESS_64 = 2
 _CODE = ".text."
-_FRAME, _STACK, _PARAMETER, _BANK_OF_PARAMETERS, _THREADS, _BRANCHES = (
-    0x11, 0x12, 0x17, 0x0A, 0x10, 0x34,
-)  # fmt: skip
+_FRAME, _STACK, _PARAMETER, _BANK_OF_PARAMETERS, _BRANCHES = 0x11, 0x12, 0x17, 0x0A, 0x34
+_DIRECTIVES = {
+    0x05: ".maxntid", 0x10: ".reqntid", 0x3D: ".reqnctapercluster", 0x3E: ".explicitcluster",
+    0x3F: ".maxclusterrank",
+}  # fmt: skip
 _UNKNOWN = 0xFFFF_FFFF
 _COLUMNS = "__nv_reservedSMEM_tcgen05_partition"
 
 # Where constant bank 0 has what the launch says, by where its parameters begin (sm_80, sm_90,
 # sm_100 and sm_120): sizes of the block and of the grid, the stack pointer, where the generic
 # addresses of shared and of local memory and of parameters begin, what goes with accesses to global
-# memory; of clusters whether there are any, sizes, the number of CTAs, and how many clusters.
+# memory; the bytes of dynamic shared memory, the numbers of the grid, of SMs and of the graph; of
+# clusters whether there are any, sizes, one over sizes y and z (ptxas multiplies an index by it and
+# rounds down), the number of CTAs, and how many clusters there are. From sm_100 on, ptxas subtracts
+# 160 times SR_CgaSize, which is 0 here, from where it reads sizes of clusters and dynamic memory.
 _LAYOUTS = {
     0x160: {"block": 0x0, "grid": 0xC, "stack": 0x28, "shared": 0x18, "local": 0x20, "any": 0x118,
-            "bank": 0x40},
+            "bank": 0x40, "dynamic": 0x2C, "grid number": 0x30, "SMs": 0x10C, "graph": 0x130},
     0x210: {"block": 0x0, "grid": 0xC, "stack": 0x28, "local": 0x20, "any": 0x208, "param": 0x198,
-            "is cluster": 0x140, "cluster": 0x144, "ranks": 0x188, "clusters": 0x15C},
+            "is cluster": 0x140, "cluster": 0x144, "parts": 0x154, "ranks": 0x188,
+            "clusters": 0x15C, "dynamic": 0x2C, "grid number": 0x30, "SMs": 0x10C, "graph": 0x190},
     0x380: {"block": 0x360, "grid": 0x370, "stack": 0x37C, "local": 0x2F8, "any": 0x358,
-            "param": 0x348, "is cluster": 0x36C},
+            "param": 0x348, "is cluster": 0x36C, "cluster": 0x2A0, "parts": 0x2B4, "ranks": 0x2CC,
+            "clusters": 0x2C0, "dynamic": 0x2AC, "grid number": 0x140, "SMs": 0x2D0,
+            "graph": 0x2E8},
 }  # fmt: skip
 _SIZES = {"block": 12, "grid": 12, "stack": 4, "is cluster": 4, "cluster": 12, "ranks": 4,
-          "clusters": 12}  # fmt: skip
+          "clusters": 12, "dynamic": 4, "SMs": 4}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,8 @@ class CubinEntry:
     `columns` are the bytes of the driver's shared memory in which ptxas keeps which columns of
     tensor memory are given out: start and end.
     `functions` maps the names of code to offsets in the entry's section, `branches` the offset of
-    an indirect branch to those of its targets.
+    an indirect branch to those of its targets. `directives` are those of PTX that say what
+    launches there may be.
     """
 
     name: str
@@ -77,7 +88,7 @@ class CubinEntry:
     variables: list[Variable] = field(default_factory=list)
     functions: dict[str, int] = field(default_factory=dict)
     branches: dict[int, list[int]] = field(default_factory=dict)
-    threads: tuple[int, int, int] | None = None
+    directives: tuple[str, ...] = ()
 
     @property
     def known_words(self) -> frozenset[int]:
@@ -94,9 +105,12 @@ class CubinEntry:
         words |= {at["grid"] + 4 * axis: size for axis, size in enumerate(launch.grid)}
         words[at["stack"]] = self.stack
         counts = [size // own for size, own in zip(launch.grid, launch.cluster, strict=True)]
+        parts = [int(_part(size).view(np.uint32)) for size in launch.cluster[1:]]
         for name, values in (
             ("is cluster", [int(launch.cluster_size > 1)]), ("cluster", launch.cluster),
-            ("ranks", [launch.cluster_size]), ("clusters", counts),
+            ("parts", parts), ("ranks", [launch.cluster_size]), ("clusters", counts),
+            ("dynamic", [launch.dynamic_shared]), ("grid number", [1, 0]), ("SMs", [1]),
+            ("graph", [0, 0]),
         ):  # fmt: skip
             if name in at:
                 words |= {at[name] + 4 * axis: value for axis, value in enumerate(values)}
@@ -106,6 +120,12 @@ class CubinEntry:
                 words[at[space]] = starts[space] % (1 << 32)
                 words[at[space] + 4] = starts[space] >> 32
         return words
+
+
+def _part(size: int) -> np.float32:
+    """One over a size, rounded up: the quotient of a multiple of the size is not one too small."""
+    near = np.float32(1 / size)
+    return near if float(near) * size >= 1 else np.nextafter(near, np.float32(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +280,9 @@ def _parameters(entry: CubinEntry, sections: Mapping[str, _Section]) -> None:
             rows.append((number, offset, flags >> 18))
         elif attribute == _BANK_OF_PARAMETERS:
             entry.parameters_at = struct.unpack("<IHH", payload)[1]
-        elif attribute == _THREADS:
-            entry.threads = struct.unpack("<III", payload)
+        elif attribute in _DIRECTIVES:
+            numbers = map(str, struct.unpack(f"<{len(payload) // 4}I", payload))
+            entry.directives += (f"{_DIRECTIVES[attribute]} {', '.join(numbers)}".strip(),)
         elif attribute == _BRANCHES:
             words = struct.unpack(f"<{len(payload) // 4}I", payload)
             entry.branches[words[0]] = list(words[3:])

@@ -154,10 +154,8 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
     local = (Region("the stack", 0, header.stack),) if header.stack else ()
     entry = Entry(
         header.name, header.parameters, header.variables, header.functions,
-        parameters_from=header.parameters_from,
+        directives=header.directives, parameters_from=header.parameters_from,
     )  # fmt: skip
-    if header.threads:
-        entry.directives = (".reqntid " + ", ".join(map(str, header.threads)),)
     grains = {space: min((size for own, size in accesses if own in (space, "generic")),
                          default=_WIDEST) for space in ("shared", "global")}  # fmt: skip
     return Program(

@@ -77,15 +77,17 @@ def sass_of(cubin: bytes, texts: Mapping[Word, WordText]) -> str:
 
 
 def _lines(code: bytes, texts: Mapping[Word, WordText]) -> Iterator[str]:
-    lines = [(16 * number, texts[word]) for number, (word, _) in enumerate(_words(code))]
-    targets = {at + one.distance for at, one in lines if one.distance is not None}
-    for at, one in lines:
+    lines = [(16 * number, word, texts[word]) for number, (word, _) in enumerate(_words(code))]
+    targets = {at + one.distance for at, _, one in lines if one.distance is not None}
+    for at, (low, high), one in lines:
         if at in targets:
             yield f".L_{at:x}:\n"
         text = one.text
         if one.distance is not None:
             text = text.format(f"`(.L_{at + one.distance:x})")
-        yield f"        /*{at:04x}*/                   {text} ;\n"
+        # The text does not tell one NaN from another.
+        bits = f" /* 0x{low:016x} */\n /* 0x{high:016x} */" if "NAN" in text else ""
+        yield f"        /*{at:04x}*/                   {text} ;{bits}\n"
 
 
 def _words(code: bytes) -> Iterator[tuple[Word, bytes]]:

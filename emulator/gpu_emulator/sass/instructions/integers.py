@@ -79,7 +79,7 @@ def _add_two(a: Array, b: Array) -> Array:
     return a + b
 
 
-@opcode("VIADD.S32.ISAT", evidence="PTX ISA: add.sat, sub.sat")
+@opcode("VIADD|UVIADD.S32.ISAT", evidence="PTX ISA: add.sat, sub.sat")
 def _add_saturated(line: Binder) -> Step:
     more = _literally(line, range(1, len(line.operands)))
 

@@ -56,9 +56,21 @@ def _move_return(line: Binder) -> Step:
 computed("SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp")(
     lambda a, b, p: np.where(p, a, b)
 )
-computed("SEL|USEL.64", signature="b64 = s64 s64 pred", evidence="PTX ISA: selp.b64")(
-    lambda a, b, p: np.where(p, a, b)
+
+
+@opcode(
+    "SEL|USEL.64",
+    evidence="PTX ISA: selp.b64, of whose constants ptxas 13.5.37 encodes 32 bits, with a bit that"
+    " says whether their sign is extended: they are listed with a minus",
 )
+def _select_wide(line: Binder) -> Step:
+    if len(line.operands) == 4 and re.fullmatch(r"0x[0-9a-f]{8}", line.operands[2].text):
+        value = np.array([[int(line.operands[2].text, 16)]], np.int64)
+        line.operands = (*line.operands[:2], line.operands[3])
+        return bound(line, "b64 = s64 pred", lambda a, p, b: np.where(p, a, b), (lambda _: value,))
+    return bound(line, "b64 = s64 s64 pred", lambda a, b, p: np.where(p, a, b))
+
+
 computed(
     "PRMT|UPRMT?{mode:F4E|B4E|RC8|ECL|ECR|RC16}", signature="b32 = b32 b32 b32", by_parts=True,
     evidence="PTX ISA: prmt",
@@ -120,20 +132,24 @@ computed("S2R", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
 @opcode("CS2R?{size:32}", evidence=f"{_BINARIES}; PTX ISA: %clock, %globaltimer; SRZ is zero")
 def _special_pair(line: Binder) -> Step:
     kind, size = ("b32", 4) if line.parts["size"] else ("b64", 8)
-    if len(line.operands) != 2 or line.operands[1].text not in ("SRZ", *_CLOCKS):
+    if len(line.operands) != 2 or line.operands[1].text not in (*_ZEROS, *_CLOCKS):
         raise line.refuse()
-    is_clock = line.operands[1].text in _CLOCKS
-    line.is_plain = not is_clock
+    shift = _CLOCKS.get(line.operands[1].text)
+    line.is_plain = shift is None
     line.operands = line.operands[:1]
 
     def read(registers: Registers) -> Array:
-        now = registers[0].clock() if is_clock else 0
+        now = 0 if shift is None else registers[0].clock() >> shift
         return np.array([[now % (1 << 8 * size)]], f"u{size}")
 
     return bound(line, f"{kind} =", lambda a: a, (read,))
 
 
-_CLOCKS = ("SR_CLOCKLO", "SR_GLOBALTIMERLO")
+# Where the constants of clusters lie depends on SR_CgaSize, and nothing else (`cubin.py`).
+_ZEROS = ("SRZ", "SR_CgaSize")
+_CLOCKS = {
+    "SR_CLOCKLO": 0, "SR_CLOCKHI": 32, "SR_GLOBALTIMERLO": 0, "SR_GLOBALTIMERHI": 32,
+}  # fmt: skip
 _LOADED = {"U8": "u1", "S8": "i1", "U16": "u2", "S16": "i2"}
 
 

@@ -43,6 +43,18 @@ def test_a_constant_of_64_bits_is_no_target() -> None:
     assert (told.text, told.distance) == (text, None)
 
 
+def test_which_nan_a_constant_is_says_its_word() -> None:
+    elf = CUBIN.read_bytes()
+    words = words_of([elf])
+    [(low, _), *_] = words
+    said = "".join(
+        f"        /*{BASE + SIZE * number:x}*/        FSEL R7, R6, +QNAN , P0 ;\n"
+        for number in range(len(words))
+    )
+    [text, *_] = code_sections(sass_of(elf, read_texts(words, said))).values()
+    assert read_section(text)[0][0].text == f"FSEL R7, R6, 0f{low >> 32:08x} , P0"
+
+
 def test_fewer_lines_than_words_are_an_error() -> None:
     words = words_of([CUBIN.read_bytes()])
     with pytest.raises(ValueError, match="zip"):
