@@ -149,7 +149,7 @@ class _Result:
 
     @property
     def schedules(self) -> str:
-        return ", ".join(schedule_words(ran.trial.schedule) for ran in self.runs)
+        return _schedules(self.runs)
 
 
 def judge(evidence: RunEvidence) -> Judgement:
@@ -236,23 +236,25 @@ def _judge(evidence: RunEvidence) -> Judgement:
 def _not_run(evidence: RunEvidence) -> Judgement | None:
     refusal = next((ran.not_run for ran in evidence.runs if ran.not_run), None)
     reason = refusal or evidence.problem
-    is_lost = not evidence.runs or refusal
-    if reason and (is_lost or not any(ran.faults for ran in evidence.runs)):
+    if reason and not any(ran.faults for ran in evidence.runs):
         return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason)
     return None
 
 
 def _fault(evidence: RunEvidence) -> Judgement | None:
-    for ran in evidence.runs:
-        for fault in ran.faults:
-            verdict = FAULTS[fault.kind]
-            return Judgement(
-                verdict=verdict,
-                reason=fault_words(fault),
-                schedule=schedule_words(ran.trial.schedule),
-                signature=signature_of(verdict, fault_identity(fault)),
-            )
-    return None
+    faulty = [ran for ran in evidence.runs if ran.faults]
+    if not faulty:
+        return None
+    fault, schedules = faulty[0].faults[0], _schedules(faulty)
+    verdict = FAULTS[fault.kind]
+    ended = _schedules(ran for ran in evidence.runs if ran.ended)
+    only = f"only under {schedules}, not under {ended}: " if ended else ""
+    return Judgement(
+        verdict=verdict,
+        reason=f"{only}{fault_words(fault)}",
+        schedule=schedules,
+        signature=signature_of(verdict, fault_identity(fault)),
+    )
 
 
 def _results(evidence: RunEvidence) -> list[_Result]:
@@ -352,7 +354,7 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     independent = [each for each in compared if not each.trusted.is_emulated]
     agreeing = next((each for each in (*independent, *compared) if each.is_right), None)
     rounding = "" if len(results) == 1 else ", schedules differ by rounding only"
-    schedules = ", ".join(schedule_words(ran.trial.schedule) for ran in evidence.runs)
+    schedules = _schedules(evidence.runs)
     if agreeing is None:
         return Judgement(
             verdict=RunVerdict.RAN,
@@ -523,6 +525,10 @@ def schedule_words(schedule: Schedule) -> str:
     seed = f":{schedule.seed}" if schedule.seed else ""
     resident = f"@{schedule.resident}" if schedule.resident else ""
     return f"{schedule.warps}/{schedule.completion}{seed}{resident}"
+
+
+def _schedules(runs: Iterable[Ran]) -> str:
+    return ", ".join(schedule_words(ran.trial.schedule) for ran in runs)
 
 
 def signature_of(verdict: RunVerdict, words: str) -> Signature:

@@ -85,7 +85,7 @@ class Launch:
             RunTrial(schedule=Schedule(warps="first", resident=resident)),
             RunTrial(schedule=Schedule(warps="last", resident=resident)),
         )
-        # The first fault ends all: that of the target goes first, another one last.
+        # A fault of these ends all: that of the target goes first, another one last.
         trials = (
             (*trials, *self.emulation.trials)
             if resident == fits

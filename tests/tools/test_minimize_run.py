@@ -50,11 +50,13 @@ async def react_to_five(home: Path) -> tuple[Reaction, ...]:
             source = RecordedLaunch(bench=bench, selection=selection, tell=lambda _: None)
             standalone = await export_source(bench, cell)
             assert cell.record is not None
+            trials = trials_of(read_schedules("first/early"), races=False)
             oracle = ExecutedOracle(
                 bench=bench,
                 cell=cell,
                 variant=await source.variant(cell.record),
-                trials=trials_of(read_schedules("first/early"), races=False),
+                trials=trials,
+                glance=trials,
                 budget=source.budget,
                 form=SourceForm(launch=standalone.launch, layout=FORM),
             )

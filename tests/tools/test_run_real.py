@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
+from harness.run.schedules import DEFAULT
+
 pytestmark = pytest.mark.tools
 
 RUNNABLE = HERE / "kernels" / "runnable.py"
@@ -106,6 +108,8 @@ def test_a_fault_has_one_signature_in_every_file(
     assert all(f"({kernel.name}:" in row["run_reason"] for row in mine)
     assert all("(kernel.py:" in row["run_reason"] for row in other)
     assert len({row["run_signature"] for row in mine + other}) == 1
+    # One order that fails does not keep the others from being tried.
+    assert {row["schedule"] for row in mine + other} == {DEFAULT.replace(",", ", ")}
 
 
 def test_what_does_not_compile_is_not_run(module_triage: Triage) -> None:

@@ -121,6 +121,7 @@ class ExecutedCase:
 class ExecutedOracle(Oracle[Compiler]):
     """Compiles a text as the cell is compiled, and executes it as `variant` says.
 
+    The `trials` are all orders; those of a `glance` show the failure of the original.
     `beside` is the launch captured for the target that the result is compared with; where there is
     none, with what is `trusted`, if anything is. It is compiled by the same compiler, or always by
     that of `beside_compiler`; with the options of the form, or `beside_options`. Where the original
@@ -132,6 +133,7 @@ class ExecutedOracle(Oracle[Compiler]):
     cell: PlannedCell
     variant: LaunchVariant
     trials: tuple[RunTrial, ...]
+    glance: tuple[RunTrial, ...]
     budget: Budget
     form: SourceForm | IrForm
     trusted: tuple[Trusted, ...] = ()
@@ -150,6 +152,9 @@ class ExecutedOracle(Oracle[Compiler]):
     ) -> Reaction:
         case = await self.execute(text, tool, limits)
         return case if isinstance(case, Reaction) else reaction_of_run(case.judgement)
+
+    async def look(self, text: str, tool: Compiler) -> Reaction:
+        return await replace(self, trials=self.glance).react(text, tool)
 
     async def execute(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
@@ -271,7 +276,8 @@ async def oracle_of(
         bench=bench,
         cell=cell,
         variant=await executor.source.variant(cell.record),
-        trials=trials_of(schedules, races=row.run is RunVerdict.RACE),
+        trials=executor.source.trials,
+        glance=trials_of(schedules, races=row.run is RunVerdict.RACE),
         budget=executor.source.budget,
         form=form,
         formal=executor.source.selection.formal,

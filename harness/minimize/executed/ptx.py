@@ -179,8 +179,8 @@ class EmulatedPtx:
         judgement = self._judge(once)
         faults: tuple[str, ...] = ()
         if judgement.verdict in _FAULTS:
-            faults = _fault_words(once.emulated.runs)
-            failed = once.emulated.runs[-1].trial
+            first = next(ran for ran in once.emulated.runs if ran.faults)
+            faults, failed = _fault_words((first,)), first.trial
             garbage = replace(failed, schedule=replace(failed.schedule, garbage=1))
             faults += _fault_words((await self._run(text, (garbage,))).emulated.runs)
         return Observed(

@@ -9,6 +9,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -201,9 +202,13 @@ def _arm(node: ast.AST, arm: str) -> Replacement:
 def operands(index: int) -> Pass:
     """One operand of an expression in place of the whole."""
 
+    def take(node: ast.AST, source: PythonFile) -> Replacement:
+        # What changed within it can have left fewer than were offered.
+        return next(islice(_operands(source, node), index, None), node)
+
     def offer(source: PythonFile, node: ast.AST) -> Change | None:
         parts = list(_operands(source, node))
-        return (lambda new: list(_operands(source, new))[index]) if index < len(parts) else None
+        return partial(take, source=source) if index < len(parts) else None
 
     return rewrites(f"operand {index + 1}", offer)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpu_emulator.api import origins, run, trace
 from gpu_emulator.steps import Array
-from gpu_emulator.values import Allocation, Cubin, Launch, Schedule
+from gpu_emulator.values import Allocation, Budget, Cubin, Launch, Schedule
 from harness.run.jobs import (
     BESIDE,
     OF_OUTCOME,
@@ -133,6 +133,13 @@ def _same_run(trial: RunTrial, runs: Sequence[Ran]) -> Ran | None:
     return None
 
 
+def _is_enough(faulty: Ran, trial: RunTrial, budget: Budget) -> bool:
+    """Whether a fault says enough: other orders are run, not where it takes the whole budget."""
+    others = (faulty.trial.schedule, trial.schedule)
+    is_order = not any(schedule.garbage or schedule.resident for schedule in others)
+    return not is_order or faulty.executed > budget.max_instructions
+
+
 def work(folder: Path) -> None:
     """Do what `job.json` in the folder asks for."""
     message = msgspec.json.decode((folder / "job.json").read_bytes(), type=EmulatorJob)
@@ -146,7 +153,10 @@ def work(folder: Path) -> None:
         (folder / TRACE).write_bytes(msgspec.json.encode(steps))
         return
     ordered: list[Ran] = []
+    faulty: Ran | None = None
     for number, trial in enumerate(job.trials):
+        if faulty and _is_enough(faulty, trial, job.budget):
+            return
         ran = _same_run(trial, ordered)
         if ran is None:
             ran, is_ordered = _ran(launch, trial, job, folder)
@@ -155,6 +165,6 @@ def work(folder: Path) -> None:
         unfinished = path.with_suffix(".tmp")
         unfinished.write_bytes(msgspec.json.encode(ran))
         unfinished.rename(path)
-        if ran.not_run or ran.faults:
-            # One fault is enough; an endless loop takes its whole budget each time.
+        if ran.not_run:
             return
+        faulty = ran if ran.faults else faulty

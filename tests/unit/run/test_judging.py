@@ -338,7 +338,10 @@ def test_faults_have_verdicts_of_their_own(kind: Any, verdict: RunVerdict) -> No
     )
     assert (found.verdict, found.schedule) == (verdict, "first/late")
     expected = "it falls; PTX line 7: ld.shared.u32 %r1, [%r2]; (kernel.py:12)"
-    assert found.reason == expected
+    assert found.reason == f"only under first/late, not under first/early: {expected}"
+    failing = ((order, buffers(), {"faults": (fault,)}) for order in (EARLY, LATE))
+    found = judge(evidence(*failing, problem="killed after 3 s"))
+    assert (found.schedule, found.reason) == ("first/early, first/late", expected)
 
 
 @pytest.mark.parametrize(

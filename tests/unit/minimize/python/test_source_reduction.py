@@ -240,6 +240,8 @@ def test_options_and_attributes_go() -> None:
         (operands(0), "tl.store(x, (x + 1)[:, None])", "x"),
         (operands(1), "tl.store(x + y, -y)", "-y"),
         (operands(0), "y = x.to(tl.float32)", "y = x"),
+        # All at once: `tl.int1.to(tl.int8)` has no second operand.
+        (operands(1), "y = tl.full([], tl.int1).to(tl.int8)", "y = tl.int1.to(tl.int8)"),
         (operands(0), "y = tl.float32 if N else 2", "y = tl.float32"),
         (TRAILING_ARGUMENTS, "tl.store(x, y, 1)", "tl.store(x, y)"),
         (constants(1.0), "tl.store(x + y, N)", "tl.store(1.0, 1.0)"),
