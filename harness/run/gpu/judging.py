@@ -588,9 +588,7 @@ def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Ju
         return _not_run(case.problem)
     if not case.runs:
         return _not_run("the GPU's machine gave no result for it: the run was cut off")
-    # On a GPU what does not end is the last.
-    last = next((run for run in case.runs if run.status != "ended"), case.runs[-1])
-    verdict = RunVerdict.MEMORY_FAULT
+    last, verdict = case.runs[-1], RunVerdict.MEMORY_FAULT
     if last.status == "refused":
         return _refused(last, gpu)
     if case.on == SASS and last.status != "ended":

@@ -54,11 +54,13 @@ class SassEmulator(Destination):
                 return
             _, emulated = result
             answers.instructions[number] = sum(ran.executed for ran in emulated.runs)
-            refusal = next((ran.not_run for ran in emulated.runs if ran.not_run), emulated.problem)
-            if refusal:
+            # As on a GPU, one that does not end is the last.
+            ends = next((n for n, ran in enumerate(emulated.runs, 1) if not ran.ended), None)
+            runs = emulated.runs[:ends]
+            if refusal := runs[-1].not_run if ends else emulated.problem:
                 answers.problems[number] = refusal
                 return
-            answers.runs[number] = [_run(number, *pair) for pair in enumerate(emulated.runs)]
+            answers.runs[number] = [_run(number, *pair) for pair in enumerate(runs)]
 
         cases = enumerate(trip.carried)
         launches = trip.launches
