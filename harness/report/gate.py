@@ -28,7 +28,8 @@ _BYTES = re.compile(r"\.b8\s+([\d,\s]+)")
 _LINK = re.compile(r"https?://[^\s/$.?#].\S*\Z")
 # What a template leaves where a value was missing.
 # A compiler may say that a name "is undefined"; what a template leaves is not such a sentence.
-_HOLES = re.compile(r"\{\{|\{%|(?<![\w`\"'=.])(?:None|nan|(?<!\bis )undefined)(?![\w`\"'=.])")
+# Not `{%r1, %r2}` of PTX: a statement of a template has a blank.
+_HOLES = re.compile(r"\{\{|\{% |(?<![\w`\"'=.])(?:None|nan|(?<!\bis )undefined)(?![\w`\"'=.])")
 _TAG = re.compile(r"<(/?)(details|summary|table|tr|td|pre|code)\b[^>]*>")
 
 

@@ -24,6 +24,7 @@ sh repro.sh   # {{ not a hole: code }}
 | ptxas | verdict |
 |---|---|
 | 13.1 \\| 13.2 | ok |
+| 13.3 | st.global.v2.b32 \\[%rd1], {%r1, %r2} |
 
 <details><summary>Log</summary>
 
@@ -57,6 +58,7 @@ def test_a_good_report_has_no_defect() -> None:
         ("field", "Triton 3.6.0\n", ""),
         ("field", "Triton 3.6.0", "Triton None"),
         ("field", "It traps;", "It {{ verb }};"),
+        ("field", "It traps;", "It {% if verb %}traps;"),
         ("markdown", "sh repro.sh   # {{ not a hole: code }}\n```", "sh repro.sh"),
         ("markdown", "(min.ptx)", "(missing.ptx)"),
         ("markdown", "(min.ptx)", "(http://)"),
