@@ -362,7 +362,7 @@ async def _with_ptx(
     case = await oracle.execute(result.text, oracle.cell.compiler)
     if isinstance(case, Reaction):
         why = case.reason
-    elif isinstance(predicate_held := await hold(task.bench, case), str):
+    elif isinstance(predicate_held := await hold(task.bench, case, is_followed=False), str):
         why = predicate_held
     else:
         predicate, _ = predicate_held

@@ -68,23 +68,28 @@ class WrongElement:
         return f"[{place}] of {self.tensor.name}: {self.actual:.6g} in place of {self.right:.6g}"
 
 
-def find_elements(evidence: RunEvidence, trusted: Trusted) -> list[WrongElement]:
+def find_elements(
+    evidence: RunEvidence, trusted: Trusted, *, is_followed: bool = True
+) -> list[WrongElement]:
     """Elements that differ from what they must be, of each tensor and schedule, the worst first.
 
-    None that holds zero or what it held before: such a value needs no instruction to come about.
+    To be followed, none may hold zero or what it held before: such a value needs no instruction to
+    come about.
     """
     elements = [
         element
         for ran in evidence.runs
         for tensor in evidence.tensors
         if trusted.buffers[tensor.buffer] is not None and tensor.dtype in ELEMENTS
-        for element in _differing(evidence, ran.buffers[tensor.buffer], tensor, trusted)
+        for element in _differing(
+            evidence, ran.buffers[tensor.buffer], tensor, trusted, is_followed=is_followed
+        )
     ]
     return elements[:_MOST]
 
 
 def _differing(
-    evidence: RunEvidence, after_name: str, tensor: Argument, trusted: Trusted
+    evidence: RunEvidence, after_name: str, tensor: Argument, trusted: Trusted, *, is_followed: bool
 ) -> Iterator[WrongElement]:
     kind = ELEMENTS[tensor.dtype]
     before = as_tensor(tensor, evidence.contents[evidence.launch.before[tensor.buffer]])
@@ -105,7 +110,8 @@ def _differing(
     for place in np.argsort(-apart, axis=None, kind="stable")[: _MOST * _MOST]:
         where = tuple(int(index) for index in np.unravel_index(int(place), after.shape))
         bits = after[where].tobytes()
-        if not bad[where] or not any(bits) or bits == before[where].tobytes():
+        comes_unasked = not any(bits) or bits == before[where].tobytes()
+        if not bad[where] or (is_followed and comes_unasked):
             continue
         step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
         offset = tensor.offset + kind.itemsize * (step if tensor.strides else where[0])
@@ -392,10 +398,13 @@ async def minimize_executed_ptx(
     )
 
 
-async def hold(bench: Workbench, case: ExecutedCase) -> tuple[EmulatedPtx, str] | str:
+async def hold(
+    bench: Workbench, case: ExecutedCase, *, is_followed: bool = True
+) -> tuple[EmulatedPtx, str] | str:
     """A predicate that says whether a text goes wrong as the case does, and what it holds.
 
-    A sentence, where there is nothing to hold candidates to.
+    A sentence, where there is nothing to hold candidates to. `is_followed` is as in
+    `find_elements`.
     """
     verdict = case.judgement.verdict
     if verdict not in _BY_VALUE:
@@ -408,7 +417,7 @@ async def hold(bench: Workbench, case: ExecutedCase) -> tuple[EmulatedPtx, str] 
             predicate,
             f"what is held: {verdict.value}, as the emulator says it of every candidate",
         )
-    for element in find_elements(case.evidence, _right(case)):
+    for element in find_elements(case.evidence, _right(case), is_followed=is_followed):
         predicate = _predicate(bench, case, element)
         predicate.original = await predicate.observe(case.text)
         if predicate.original.judgement.verdict is verdict:
