@@ -39,6 +39,7 @@ FILED = {
     "hunt-specialised-dot-and-cumsum": Upstream.TRITON,
     "hunt-specialised-dot-in-branch": Upstream.TRITON,
     "hunt-specialised-negated-load": Upstream.TRITON,
+    "hunt-specialised-two-stores": Upstream.TRITON,
     "tilelang-reduced-view": Upstream.COMPILER,
     "tilelang-tma-layout": Upstream.COMPILER,
     "cutile-tileiras-segfault": Upstream.COMPILER,
