@@ -1,6 +1,6 @@
 """Hold the emulator against a GPU of sm_90 with generated programs over every scalar opcode.
 
-    export PYTHONPATH=.:emulator:emulator/tests
+    export PYTHONPATH=.:emulator:emulator/tests:benchmarks
     python3 tests/gpu/programs_against_gpu.py --ptxas PTXAS [PTXAS ...]
 
 Each program is executed by the emulator, assembled by each ptxas at -O0 and at -O3, and launched.
@@ -8,8 +8,9 @@ Each program is executed by the emulator, assembled by each ptxas at -O0 and at 
 code is 1 if there is one whose cause is not known.
 
 With `--nvdisasm` the emulator executes each cubin, too, and is held against what the GPU makes of
-the same cubin. `--keep FILE` keeps what the GPU left; with `--given FILE` that takes the place of a
-GPU, for the same seed, forms and ptxas.
+the same cubin; `--measured benchmarks/sass_measured.txt` adds the opcodes of those that agree, of
+which `sass_opcodes.py` counts what was measured. `--keep FILE` keeps what the GPU left; with
+`--given FILE` that takes the place of a GPU, for the same seed, forms and ptxas.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from zlib import compress, decompress
 import numpy as np
 from bands import BANDS
 from cuda_driver import Device
+from sass_truth import forms_of
 from scalar_forms import Form, all_forms
 from scalar_programs import LANES, SLOT_BYTES, SLOTS, Generated, accepted_by, generate, inputs
 
@@ -210,6 +212,7 @@ def part(
     left: dict[str, dict[str, bytes]] = {program.name: {} for program in some}
     said: dict[str, dict[str, str]] = {program.name: {} for program in some}
     sass: dict[str, dict[str, Any]] = {program.name: {} for program in some}
+    measured: dict[str, set[str]] = {program.name: set() for program in some}
     kept = zipfile.ZipFile(options.given) if options.given else None
     device = None if options.no_gpu or kept else Device()
     for number, ptxas in enumerate(options.ptxas):
@@ -240,7 +243,9 @@ def part(
                     code = Cubin(elf=cubin.read_bytes(), listing=text)
                     for program, each in zip(some, data, strict=True):
                         expected = left[program.name].get(name) or emulate(program, each)[0]
-                        sass[program.name][name] = _held(program, each, code, expected)
+                        held = sass[program.name][name] = _held(program, each, code, expected)
+                        if held == [] and name in left[program.name]:
+                            measured[program.name] |= forms_of(code, program.name)
     rows = []
     for number, program, each in zip(numbers, some, data, strict=True):
         emulated, why = emulate(program, each)
@@ -255,7 +260,7 @@ def part(
                     for slot in sorted(firsts)[:40]
                 ]
         row["runs"] = len(left[program.name])
-        row["sass"] = sass[program.name]
+        row["sass"], row["measured"] = sass[program.name], sorted(measured[program.name])
         if options.keep and not traced:
             row["left"] = {
                 name: b64encode(compress(value[: len(program.kinds) * SLOT_BYTES])).decode()
@@ -316,6 +321,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("programs.jsonl"))
     parser.add_argument("--no-gpu", action="store_true")
     parser.add_argument("--nvdisasm", help="execute the cubins on the emulator, too")
+    parser.add_argument("--measured", type=Path, help="add opcodes of cubins that agree to it")
     parser.add_argument("--keep", type=Path, help="keep what the GPU left in this file")
     parser.add_argument("--given", type=Path, help="what a GPU left before, instead of a GPU")
     parser.add_argument("--limit", type=float, default=60, help="seconds for twenty programs")
@@ -356,6 +362,7 @@ def main() -> int:
                         "not_run": str(why).strip()[-300:],
                         "ptxas": {},
                         "differs": {},
+                        "measured": [],
                         "runs": 0,
                     }
                 ]
@@ -371,6 +378,9 @@ def main() -> int:
                 for name, value in left.items():
                     if name == "0:O0" or value != left.get("0:O0"):
                         kept.writestr(f"{row['name']}/{name}", decompress(b64decode(value)))
+    if options.measured:
+        found = set(options.measured.read_text().split()).union(*(row["measured"] for row in rows))
+        options.measured.write_text("\n".join([*sorted(found), ""]))
     if options.nvdisasm:
         _print_cubins(rows)
     bad = [row for row in rows if row["not_run"] or row["ptxas"] or row["differs"] or _is_bad(row)]
