@@ -105,9 +105,10 @@ def held(version: str, sm: str, programs: list[tuple[int, str]]) -> tuple[list[S
                 is_right = (gpu == comparable(right.allocations[1].data)).all()
                 said.append((seed, level, "equal" if is_right else "equal: and not as the PTX"))
                 measured |= forms_of(cubin, f"k{number}")
-            else:
-                thread, at = map(int, np.argwhere(gpu != emulated)[0])
-                said.append((seed, level, f"other bytes: {at} of thread {thread} first"))
+                continue
+            thread, at = map(int, np.argwhere(gpu != emulated)[0])
+            values = f"{emulated[thread, at]:#04x}, on the GPU {gpu[thread, at]:#04x}"
+            said.append((seed, level, f"other bytes: byte {at} of thread {thread} is {values}"))
     return said, measured
 
 

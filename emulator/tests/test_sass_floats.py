@@ -64,6 +64,7 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("I2FP.F32.U32.RZ R7, R6", 0xFFFFFFFF, 0x4F7FFFFF),
         ("FRND.FLOOR R7, R6", 0xBF000000, 0xBF800000),
         ("I2IP.S8.S32.SAT R7, R6, RZ, RZ", 300, 0x7F00),
+        ("I2IP.S8.S32.SAT R7, RZ, RZ, R6.H1", 0x12345678, 0x12340000),
         ("I2IP.U2.S32.SAT R7, R6, RZ, RZ.28", 300, 0xC),
         ("VIMNMX3.RELU R7, R6, RZ, 0x5, PT", 0xFFFFFFFB, 0),
         # 64 bits: a constant is the upper half.

@@ -203,6 +203,15 @@ def test_a_function_returns_to_where_its_registers_say() -> None:
     assert results(INDIRECT.replace("0xd0", "0xb0"), LANES) == [2 * lane + 1 for lane in LANES]
 
 
+def test_a_return_of_two_predicates_needs_both() -> None:
+    both = (
+        "    ISETP.GT.AND P0, PT, R6, 0x10, PT\n    ISETP.GT.AND P1, PT, R6, 0x4, PT\n"
+        "    @!P0 RET.REL.NODEC P1, R8 `(k)\n    VIADD R7, R7, 0x64\n    RET.REL.NODEC R8 `(k)"
+    )
+    code = INDIRECT.replace("0xd0", "0xb0").replace("    RET.REL.NODEC R8 `(k)", both)
+    assert results(code, LANES) == [2 * lane + (1 if 4 < lane <= 16 else 101) for lane in LANES]
+
+
 def test_a_return_to_the_middle_of_a_block_is_refused() -> None:
     outcome = run_sass(INDIRECT, LANES)
     assert outcome.not_run == "RET.REL.NODEC R8 `(k) leads to 0xd0, where no block begins"

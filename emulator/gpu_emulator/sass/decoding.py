@@ -285,7 +285,7 @@ def read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> _
     if is_never:
         branch.goes_on, branch.target = True, line.offset + 16
         return branch
-    condition = _condition(instruction) if opcode.startswith("BRA") else None
+    condition = _condition(instruction) if opcode.startswith(("BRA", "RET")) else None
     if condition is not None:
         operands = operands[1:]
         if condition[0] is not None:
@@ -310,7 +310,7 @@ def read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> _
             raise NotExecutable(f"{line.text} at {line.offset:#x} leads out of the code")
         branch.target = target
         return branch
-    match = _INDIRECT.match(instruction_rest(line.text))
+    match = _INDIRECT.match(operands[-1].text) if operands else None
     if opcode in _TO_REGISTERS and match:
         kind, number = match[1], int(match[2])
         low, high = slot_of(kind, number), slot_of(kind, number + 1)
@@ -328,11 +328,6 @@ def read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> _
 # CUDA Binary Utilities has these; the targets are labels of the listing, and offsets in the cubin.
 _TO_LABELS = ("BRA", "BRA.U", "BRA.U.ANY", "CALL.REL.NOINC", "BRA.CONV", "BRA.DIV")
 _TO_REGISTERS = ("BRX", "BRXU", "RET.REL.NODEC")
-
-
-def instruction_rest(text: str) -> str:
-    """What stands behind the opcode."""
-    return re.sub(r"^(@\S+ +)?\S+ *", "", text)
 
 
 def _base(text: str | None, line: SassLine, labels: dict[str, int]) -> int:

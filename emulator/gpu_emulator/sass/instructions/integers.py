@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -449,10 +448,20 @@ def _saturate(parts: dict[str, str], a: Array) -> Array:
     evidence="PTX ISA: cvt.pack, of which ptxas makes it",
 )
 def _pack(line: Binder) -> Step:
-    """Of the third operand the bits that stay; it says how many, of less than 8 bits."""
+    """Of the third operand the bits that stay; it says how many, of less than 8 bits.
+
+    Of `.H1` they are its upper half, where ptxas has two of them in one register.
+    """
     to = line.parts["to"].lower()
-    kept = () if int(to[1:]) >= 8 else (str(32 - 2 * int(to[1:])),)
-    if len(line.operands) == 4 and line.operands[3].suffixes == kept:
-        line.operands = (*line.operands[:3], replace(line.operands[3], suffixes=()))
-    function = partial(pack_integers, to=to, source="s32")
+    kept = "" if int(to[1:]) >= 8 else str(32 - 2 * int(to[1:]))
+    shift = 0
+    if len(line.operands) == 4:
+        suffixes = line.operands[3].suffixes
+        shift = 16 if (kept, suffixes) == ("", ("H1",)) else 0
+        if shift or suffixes == tuple(filter(None, [kept])):
+            line.operands = (*line.operands[:3], replace(line.operands[3], suffixes=()))
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        return pack_integers(a, b, c >> np.uint32(shift), to=to, source="s32")
+
     return bound(line, "b32 = b32 b32 b32", function)
