@@ -20,6 +20,7 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
+import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -78,11 +79,21 @@ def launched(device: Device, module: ctypes.c_void_p, launch: Launch) -> Array:
 
 def held(version: str, sm: str, programs: list[tuple[int, str]]) -> tuple[list[Said], set[str]]:
     """What came of the cubins of some programs; behind a fault of the GPU nothing is launched."""
+    tools, texts = cache_dir() / "toolchains", [text for _, text in programs]
+    try:
+        cubins = {level: assembled(tools, version, sm, texts, level) for level in LEVELS}
+    except subprocess.CalledProcessError:
+        if len(programs) == 1:
+            return [(programs[0][0], level, "not launched: ptxas fails") for level in LEVELS], set()
+        middle = len(programs) // 2
+        first, forms = held(version, sm, programs[:middle])
+        if first[-1][2].startswith(_FAULTED):
+            return first, forms
+        second, more = held(version, sm, programs[middle:])
+        return first + second, forms | more
     said: list[Said] = []
     measured: set[str] = set()
     device = Device()
-    tools, texts = cache_dir() / "toolchains", [text for _, text in programs]
-    cubins = {level: assembled(tools, version, sm, texts, level) for level in LEVELS}
     modules = {level: device.module(cubin.elf) for level, cubin in cubins.items()}
     for number, (seed, text) in enumerate(programs):
         launch = launch_of(seed, text)

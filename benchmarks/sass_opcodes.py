@@ -27,7 +27,7 @@ _SHOWN = 12
 MEASURED = sass_truth.FORMS
 COMPARED = Path(__file__).with_name("sass_compared.txt")
 KINDS = (
-    "measured: in programs of which an H200 gave the same bytes",
+    "measured: in programs of which an H100 or H200 gave the same bytes",
     "emulated: in cubins of single instructions, which gave what their PTX gives",
     "read: what the PTX ISA says of the instruction that ptxas makes it of",
     "read: another public document, or inferred from code of ptxas",
@@ -123,8 +123,10 @@ def page() -> str:
             "",
             f"Beside these, branches: {branches}. `benchmarks/sass_truth.py` executes 2,000 random",
             "programs of sm_90 at both levels, `benchmarks/sass_forms.py` single instructions for",
-            "sm_80 to sm_120a; with `--forms` they write down which opcodes are in cubins that",
-            "agree. Of what `programs_against_gpu.py` measured there is no such list. In the",
+            "sm_80 to sm_120a, `benchmarks/sass_against_gpu.py` and",
+            "`tests/gpu/programs_against_gpu.py` programs on a GPU of sm_90. With `--forms`",
+            "(the last one: `--measured FILE`) they write down which opcodes are in cubins",
+            "that agree. In the",
             "table `[.X]` may be left out, and one of `(X|Y)` stands there.",
             "",
             "| opcode | evidence | measured |",

@@ -20,6 +20,7 @@ FILED = {
     "fold-prmt-sign": Upstream.NVIDIA,
     "hunt-bfe-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-bfi-at-o0-and-o3": Upstream.NVIDIA,
+    "hunt-cnot-into-shift": Upstream.NVIDIA,
     "hunt-cvt-at-o3": Upstream.NVIDIA,
     "hunt-cvt-setp-sub-at-o3": Upstream.NVIDIA,
     "hunt-call-into-constant": Upstream.NVIDIA,

@@ -85,8 +85,9 @@ BATCH = 128
 # In the last of so many modules -O0 votes of every program: what it alone gets wrong is rare.
 _ALL_LEVELS = 8
 
-# So many hits are reduced side by side at least: of ptxas their questions go into one module.
-_FEWEST = 4
+# So many hits are reduced side by side at least. Questions about ptxas go into one module: the more
+# hits, the less often nvdisasm starts.
+_FEWEST, _FEWEST_TOGETHER = 4, 12
 # Hits for each job that may wait to be reduced: beyond, no more programs are made until fewer do.
 _MOST_WAITING = 12
 # Programs are made, and hits reduced, in these shares of the time; then other versions are asked.
@@ -363,7 +364,8 @@ class _Hunt:
                 self.hits.set()
 
         causes = self.hunted.causes(self.state)
-        reducers = [self._reduce(causes) for _ in range(max(_FEWEST, jobs // 2))]
+        fewest = _FEWEST if self.hunted.batch == 1 else _FEWEST_TOGETHER
+        reducers = [self._reduce(causes) for _ in range(max(fewest, jobs // 2))]
         narrating = asyncio.ensure_future(self._narrate())
         try:
             await in_parallel([make(), *reducers])
