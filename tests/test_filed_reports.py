@@ -27,6 +27,7 @@ FILED = {
     "hunt-guarded-set-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-guarded-testp-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-lop3-flag": Upstream.NVIDIA,
+    "hunt-set-into-compare": Upstream.NVIDIA,
     "hunt-stmatrix-at-constant": Upstream.NVIDIA,
     "hunt-lop3-two-branches": Upstream.NVIDIA,
     "hunt-st-param-by-register": Upstream.NVIDIA,

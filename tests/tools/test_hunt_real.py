@@ -231,7 +231,7 @@ def test_words_say_what_nvdisasm_says_of_the_whole_cubin(
             branches = 0
             for level in LEVELS:
                 cubin = folder / f"level-{level}.cubin"
-                assert not await asked.disassemble(folder, "-c", "-ndf", cubin)
+                assert not await asked.disassemble(folder, "-c", "-ndf", "-hex", cubin)
                 whole = code_sections((folder / "stdout").read_text())
                 words = code_sections((folder / f"level-{level}.sass").read_text())
                 assert len(words) == len(texts)
