@@ -20,9 +20,10 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.minimize.hunt.causes import Cause, Causes, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
+from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.hunting import keep_known
 from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
-from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, least_of
+from harness.minimize.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton, least_of
 from harness.minimize.hunt.triton_oracles import Care, TritonOracles
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.store.store import Store
@@ -365,6 +366,53 @@ def test_a_kernel_that_triton_lowers_to_a_trap_is_named_so(
         answers = asyncio.run(ask(store))
     assert {answer.vote for answer in answers} == {Vote.FAILS}
     assert all("trap_stub, asks for 704 columns" in answer.words for answer in answers)
+
+
+# What it computes depends on its layout.
+BY_LAYOUT = """
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+CONFIGS = [
+    triton.Config({"E0": 1}, num_warps=4),
+    triton.Config({"E0": 2}, num_warps=4),
+]
+
+
+@triton.autotune(configs=CONFIGS, key=[])
+@gluon.jit
+def generated(o, E0: gl.constexpr):
+    L0: gl.constexpr = gl.BlockedLayout([E0], [32], [4], [0])
+    r = gl.arange(0, 512, layout=L0)
+    gl.store(o + r, r * E0)
+
+
+def launch():
+    o = torch.zeros(512, device="cuda", dtype=torch.int32)
+    generated[(1,)](o)
+    return o
+"""
+
+
+@pytest.mark.long
+def test_gluon_kernels_agree_in_all_their_layouts(toolchain_cache: Path, tmp_path: Path) -> None:
+    triton = front_end("triton").install("3.9.0")
+    assert has_gluon(triton)
+    asked = [Asked(gluon_program(seed).text, seed) for seed in range(12)]
+
+    async def ask(store: Store) -> tuple[list[Answer], list[Answer]]:
+        async with at_bench(store, CompileOptions(jobs=1)) as bench:
+            targets = [Target.parse("80"), Target.parse("90a")]
+            oracles = TritonOracles(bench=bench, compiler=triton, targets=targets)
+            other = [(await oracles.ask([Asked(BY_LAYOUT, 0)], care=care))[0] for care in Care]
+            return await oracles.ask(asked), other
+
+    with Store.open(tmp_path / "home") as store:
+        answers, other = asyncio.run(ask(store))
+    assert {answer.vote for answer in answers} == {Vote.RIGHT}
+    assert {answer.vote for answer in other} == {Vote.WRONG}
 
 
 def test_spills_that_the_text_does_not_ask_for_are_told_of_a_module(

@@ -190,7 +190,8 @@ def _triton(
     """Make kernels that are well defined, and look for what Triton does wrong with them.
 
     Each kernel is compiled in two configs for one of the targets. Its PTX is executed by the
-    emulator, in several orders of warps and copies, and held to Triton's interpreter; passes that
+    emulator, in several orders of warps and copies, and held to Triton's interpreter; one of four
+    is in Gluon (Triton 3.8 and later), and its two configs are held to one another. Passes that
     fail, crashes and hangs are found, too. What is found is reduced, named and counted once for
     each cause. What it says is *emulated*: a GPU was not asked.
     """

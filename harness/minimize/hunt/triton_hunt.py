@@ -26,6 +26,7 @@ from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
+from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.hunting import (
     KIND,
     GeneratedProgram,
@@ -62,6 +63,8 @@ from harness.values.toolchain import Compiler
 _MOST_TESTS = 80
 # Of kernels that have all that a known cause needs, one of so many is compiled all the same.
 _SELDOM = 8
+# Of so many kernels one is in Gluon, where the Triton has it.
+_GLUON = 4
 _CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
 _CONFIGS = "CONFIGS = [\n"
 _SCRATCH = re.compile(r"tl\.store\(m\d|m\d+_d\.store\(")
@@ -126,7 +129,8 @@ class _HuntedTriton:
         return self.oracles.jobs
 
     def program(self, seed: int) -> GeneratedProgram:
-        return program(seed)
+        is_gluon = seed // len(self.plan.targets) % _GLUON == _GLUON - 1
+        return gluon_program(seed) if is_gluon and has_gluon(self.plan.triton) else program(seed)
 
     async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
         return await in_parallel(self._ask(asked) for asked in programs)
@@ -204,6 +208,13 @@ class _HuntedIr(_HuntedTriton):
         return {"Triton": self.oracles.bench.cpu_seconds}
 
 
+def has_gluon(triton: Compiler) -> bool:
+    """Whether a Triton has the Gluon that is generated: its interface changes with versions."""
+    copies = "triton/experimental/gluon/language/nvidia/ampere/async_copy.py"
+    path = triton.path / copies if triton.path else None
+    return path is not None and path.is_file() and "def async_load(" in path.read_text()
+
+
 def has_all(plan: TritonPlan, cause: Cause, asked: Asked) -> bool:
     """Whether a kernel has all that the least one of a cause has, on a GPU where that one fails."""
     least, target = cause.least, plan.target_of(asked.seed)
@@ -242,7 +253,7 @@ class TritonCauses:
     async def reduce(
         self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
     ) -> LeastProgram | str:
-        """The least kernel that fails in such a way, in one config.
+        """The least kernel that fails in such a way, in one config, or by a vote of its configs.
 
         Else why there is none: it does not a second time; no words where the time is up before it
         is small.
@@ -259,7 +270,7 @@ class TritonCauses:
             return is_closed(text) and is_same_kind(await look(text), quick)
 
         configs = _CONFIG.findall(asked.text)
-        for config in configs:
+        for config in dict.fromkeys((*configs, "".join(configs))):
             text = _CONFIG.sub("", asked.text).replace(_CONFIGS, _CONFIGS + config)
             quick = await look(text)
             # Of all orders, which decide how it is wrong, a quick look sees two.
@@ -323,7 +334,7 @@ def least_of(plan: TritonPlan, asked: Asked, answer: Answer) -> LeastProgram:
 class _LaunchFile:
     """A launch file as the reduction of sources takes it: all of it is code."""
 
-    roots = frozenset({"torch", "triton", "tl"})
+    roots = frozenset({"torch", "triton", "tl", "gluon", "gl", "async_copy"})
 
     def render(self, standalone: Standalone, *, header: str = "") -> str:
         return header + standalone.code
@@ -353,9 +364,12 @@ def is_closed(text: str) -> bool:
     """Whether a candidate is as defined as what is generated, and can be launched on a GPU.
 
     What threads exchange through memory lies between two barriers; a kernel that makes descriptors
-    asks its launch for memory.
+    asks its launch for memory; each copy of Gluon is waited for.
     """
     if "make_tensor_descriptor" in text and "set_allocator(" not in text:
+        return False
+    copies, ahead = text.count("async_load("), text.count("wait_group(1)")
+    if not copies == text.count("commit_group(") == text.count("wait_group(") + ahead:
         return False
     return text.count("debug_barrier") == 2 * len(_SCRATCH.findall(text))
 
@@ -365,7 +379,8 @@ def tidy(text: str) -> str:
     tree = ast.parse(text)
     kernel, launch = _kernel(tree), tree.body[-1]
     read = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)}
-    dropped = {arg.arg for arg in kernel.args.args} - read
+    # A `constexpr` comes from the configs.
+    dropped = {arg.arg for arg in kernel.args.args if arg.annotation is None} - read
     places = [n for n, arg in enumerate(kernel.args.args) if arg.arg not in dropped]
     kernel.args.args = [kernel.args.args[n] for n in places]
     assert isinstance(launch, ast.FunctionDef)
@@ -376,7 +391,7 @@ def tidy(text: str) -> str:
         if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call):
             call = line.value
             if isinstance(call.func, ast.Subscript):
-                call.args = [call.args[n] for n in places]
+                call.args = [call.args[n] for n in places if n < len(call.args)]
         if isinstance(line, ast.Return) and isinstance(line.value, ast.Tuple):
             line.value.elts = [e for e in line.value.elts if ast.unparse(e) not in dropped]
         elif isinstance(line, ast.Return) and line.value and ast.unparse(line.value) in dropped:

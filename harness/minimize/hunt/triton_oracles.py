@@ -141,8 +141,9 @@ class TritonOracles:
         plan = await plan_launch(bench, selection.place())
         async with bench.closing(plan.session):
             try:
+                left: list[Trusted] = []
                 answers = await in_parallel(
-                    self._of_cell(bench, source, cell, care) for cell in plan.cells
+                    self._of_cell(bench, source, cell, care, left) for cell in plan.cells
                 )
             finally:
                 for opened in source.sessions():
@@ -151,7 +152,12 @@ class TritonOracles:
         return min(answers, key=lambda answer: order.index(answer.vote))
 
     async def _of_cell(
-        self, bench: Workbench, source: RecordedLaunch, cell: PlannedCell, care: Care
+        self,
+        bench: Workbench,
+        source: RecordedLaunch,
+        cell: PlannedCell,
+        care: Care,
+        left: list[Trusted],
     ) -> Answer:
         assert cell.launch is not None
         assert cell.record is not None
@@ -184,7 +190,7 @@ class TritonOracles:
                 key = stub.signature.key if stub.signature else None
                 words = f"{where}: {stub.row.verdict.value}, {stub.row.reason}"
                 return Answer(vote=Vote.FAILS, words=words, signature=key)
-        answer = await self._executed(bench, source, cell, lowering, care)
+        answer = await self._executed(bench, source, cell, lowering, care, left)
         if answer.signature == RunVerdict.WRONG_RESULT.value:
             variant = await source.variant(cell.record, cell.cell.target)
             if overflows(variant, bench.store.artifacts.get):
@@ -199,10 +205,15 @@ class TritonOracles:
         cell: PlannedCell,
         lowering: Kept[Lowering],
         care: Care,
+        left: list[Trusted],
     ) -> Answer:
+        """What a cell comes to; `left` has what the other configs of a Gluon kernel leave."""
         assert cell.record is not None
+        is_gluon = "glir" in lowering.artifacts
         if care is Care.THOROUGH:
-            return _of_row((await OnEmulator(source=source).execute(bench, cell)).row)
+            answer = _of_row((await OnEmulator(source=source).execute(bench, cell)).row)
+            if answer.is_hit or not is_gluon:
+                return answer
         try:
             get = bench.store.artifacts.get
             ptx = get(lowering.artifacts["ptx"]).decode(errors="replace")
@@ -216,15 +227,20 @@ class TritonOracles:
                 words=f"the interpreter of {self.compiler.name}",
                 buffers=tuple(buffer.sha256 for buffer in interpreted),
             )
-            evidence = evidence_of(
-                replace(launch, trusted=(trusted,) if interpreted else ()), emulated, get
-            )
+            rivals = (trusted,) if interpreted else tuple(left[:1])
+            if is_gluon and emulated.runs and emulated.runs[0].ended:
+                # The interpreter takes no Gluon; its configs differ in layouts, and vote.
+                words = f"{cell.cell.config.label}, emulated"
+                left.append(Trusted(words=words, buffers=emulated.runs[0].buffers))
+            evidence = evidence_of(replace(launch, trusted=rivals), emulated, get)
             judgement = judge(evidence)
         except NotRunError as error:
             return Answer(vote=Vote.UNTOLD, words=str(error))
         if judgement.verdict.is_wrong and care is Care.FAIR:
             thorough = replace(source, trials=default_trials())
-            return _of_row((await OnEmulator(source=thorough).execute(bench, cell)).row)
+            answer = _of_row((await OnEmulator(source=thorough).execute(bench, cell)).row)
+            if answer.is_hit or not is_gluon:
+                return answer
         words = f"{cell.cell.config.label}: {judgement.reason}"
         return as_answer(judgement.verdict, words, judgement.schedule, orders=len(_QUICK))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 _SIZES = (16, 32, 32, 64, 128)
@@ -34,7 +34,7 @@ KERNEL = "generated"
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class Tile:
     """A value of the kernel; `columns` is 0 of a vector, and a half has 16 bits."""
 
     name: str
@@ -70,19 +70,21 @@ class TritonProgram:
 
 def program(seed: int) -> TritonProgram:
     """The program of a seed."""
-    return TritonProgram(seed, _Maker(random.Random(seed)).text(seed))  # noqa: S311 - to repeat
+    return TritonProgram(seed, Maker(random.Random(seed)).text(seed))  # noqa: S311 - to repeat
 
 
 @dataclass(slots=True)
-class _Maker:
+class Maker:
+    """Makes the text of one program."""
+
     draw: random.Random
     body: list[str] = field(default_factory=list)
     head: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     matrices: list[_Matrix] = field(default_factory=list)
-    pool: list[_Tile] = field(default_factory=list)
-    totals: list[_Tile] = field(default_factory=list)
+    pool: list[Tile] = field(default_factory=list)
+    totals: list[Tile] = field(default_factory=list)
     depth: int = 1
     count: int = 0
     half: str = ""
@@ -215,9 +217,9 @@ class _Maker:
     def _say(self, line: str) -> None:
         self.body.append("    " * (self.depth - 1) + line)
 
-    def _value(self, rows: int, columns: int, text: str, *, is_half: bool = False) -> _Tile:
+    def _value(self, rows: int, columns: int, text: str, *, is_half: bool = False) -> Tile:
         self.largest = max(self.largest, rows * columns)
-        tile = _Tile(self._name("v"), rows, columns, is_half)
+        tile = Tile(self._name("v"), rows, columns, is_half)
         self._say(f"{tile.name} = {text}")
         self.pool.append(tile)
         return tile
@@ -283,7 +285,7 @@ class _Maker:
     def _mask(self, rows: int) -> str:
         return f"r{rows}[:, None] < {rows - self.draw.randint(1, rows - 1)}"
 
-    def _vector(self, rows: int) -> _Tile:
+    def _vector(self, rows: int) -> Tile:
         name = self._name("a")
         steps = self.trips * self.outer
         self.inputs[name] = (
@@ -291,7 +293,7 @@ class _Maker:
         )
         return self._value(rows, 0, f"tl.load({name} + {self.step} * {rows} + r{rows})")
 
-    def _operand(self, tile: _Tile, *, is_turned: bool) -> str:
+    def _operand(self, tile: Tile, *, is_turned: bool) -> str:
         factor = "0.015625" if self.half == "float16" else "0.0625"
         text = tile.name if tile.is_half else f"({tile.name} * {factor}).to(tl.{self.half})"
         return f"tl.trans({text})" if is_turned else text
@@ -320,12 +322,12 @@ class _Maker:
             rows, columns, operands = made
             self._value(rows, columns, f"tl.dot({operands})")
 
-    def _total(self, rows: int, columns: int) -> _Tile:
+    def _total(self, rows: int, columns: int) -> Tile:
         like = [one for one in self.totals if (one.rows, one.columns) == (rows, columns)]
         if like and self.draw.random() < 0.7:
             return self.draw.choice(like)
         self.largest = max(self.largest, rows * columns)
-        total = _Tile(self._name("t"), rows, columns, is_half=False)
+        total = Tile(self._name("t"), rows, columns, is_half=False)
         self.totals.append(total)
         return total
 
@@ -385,7 +387,7 @@ class _Maker:
         if tile is not None:
             self._put(tile)
 
-    def _put(self, tile: _Tile) -> None:
+    def _put(self, tile: Tile) -> None:
         """Store a tile, or a vector, at the place of this step."""
         if not tile.columns:
             name = self._name("o")
@@ -463,7 +465,7 @@ class _Maker:
         tile = self._pick(lambda one: one.columns > 0 and one.is_half)
         if tile is None:
             return
-        kept = _Tile(self._name("c"), tile.rows, tile.columns, is_half=True)
+        kept = Tile(self._name("c"), tile.rows, tile.columns, is_half=True)
         self.head.append(f"{kept.name} = tl.zeros([{tile.rows}, {tile.columns}], tl.{self.half})")
         self.pool.append(kept)
         self.draw.choice((self._add_up, self._dot, self._store))()
@@ -473,7 +475,7 @@ class _Maker:
         self.pool.remove(kept)
         self._say(f"{kept.name} = {tile.name}")
 
-    def _pick(self, fits: Callable[[_Tile], bool]) -> _Tile | None:
+    def _pick(self, fits: Callable[[Tile], bool]) -> Tile | None:
         tiles = [tile for tile in (*self.pool, *self.totals) if fits(tile)]
         # The newest more often, so that values depend on one another.
         tiles += [tile for tile in self.pool[-2:] if fits(tile)]
@@ -490,7 +492,7 @@ class _Maker:
             else:
                 self._say(f"{self._total(tile.rows, tile.columns).name} += {tile.name}")
 
-    def _store_total(self, total: _Tile) -> Iterator[str]:
+    def _store_total(self, total: Tile) -> Iterable[str]:
         name = self._name("o")
         size = total.rows * max(1, total.columns)
         self.outputs[name] = f'torch.zeros({size}, device="cuda")'
@@ -521,7 +523,7 @@ def words_of(text: str) -> Counter[str]:
     kernel = next(
         node
         for node in ast.parse(text).body
-        if isinstance(node, ast.FunctionDef) and node.decorator_list
+        if isinstance(node, ast.FunctionDef) and node.name == KERNEL
     )
 
     def look(node: ast.AST, place: str) -> None:
@@ -536,7 +538,7 @@ def words_of(text: str) -> Counter[str]:
             words["branch"] += 1
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             owner = node.func.value
-            is_of_triton = isinstance(owner, ast.Name) and owner.id == "tl"
+            is_of_triton = isinstance(owner, ast.Name) and owner.id in _LANGUAGES
             kind = "" if is_of_triton else "descriptor "
             word = node.func.attr
             if word in _TOLD:
@@ -549,4 +551,9 @@ def words_of(text: str) -> Counter[str]:
     return words
 
 
-_TOLD = frozenset({"load", "store", "dot", "sum", "max", "cumsum", "debug_barrier", "trans"})
+_LANGUAGES = ("tl", "gl", "async_copy")
+_TOLD = frozenset(
+    {"load", "store", "dot", "sum", "max", "cumsum", "debug_barrier", "trans"}
+    | {"associative_scan", "gather", "dot_fma", "allocate_shared_memory", "async_load"}
+    | {"permute", "slice"}
+)

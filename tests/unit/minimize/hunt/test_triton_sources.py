@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.minimize.hunt.causes import Cause
+from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_hunt import TritonPlan, has_all, is_closed, least_of, tidy
 from harness.minimize.hunt.triton_sources import KERNEL, program, words_of
@@ -37,6 +38,24 @@ def kernel_of(text: str) -> ast.FunctionDef:
 def test_a_seed_makes_the_same_program_and_another_one_another() -> None:
     assert program(7).text == program(7).text
     assert len({program(seed).text for seed in SEEDS}) == len(SEEDS)
+
+
+def test_gluon_kernels_follow_from_their_seeds_and_have_every_kind_of_statement() -> None:
+    programs = [gluon_program(seed) for seed in SEEDS]
+    assert [one.text for one in programs] == [gluon_program(seed).text for seed in SEEDS]
+    assert len({one.text for one in programs}) == len(SEEDS)
+    words = {word for one in programs for word in one.opcodes}
+    kinds = "load store sum max associative_scan gather dot_fma allocate_shared_memory async_load"
+    assert words >= {f"loop {kind}" for kind in kinds.split()} | {"branch", "async_load"}
+    assert {one.text.count("L1: gl.constexpr") for one in programs} == {1}
+
+
+def test_each_copy_of_a_gluon_kernel_is_waited_for() -> None:
+    texts = [gluon_program(seed).text for seed in SEEDS]
+    assert all(map(is_closed, texts))
+    text = next(text for text in texts if "wait_group(1)" in text)
+    assert not is_closed(text.replace("async_copy.wait_group(1)", "pass", 1))
+    assert not is_closed(text.replace("async_copy.commit_group()", "pass", 1))
 
 
 def test_every_kind_of_statement_comes_up() -> None:
