@@ -12,6 +12,7 @@ from harness.cells.places import CompileOptions, work
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
+from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.io.processes.hub import Hub
 from harness.minimize.levels import minimize_config, minimize_source, minimize_ttgir
 from harness.minimize.ptx.level import minimize_ptx
@@ -22,6 +23,7 @@ from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, Watch
 from harness.store.store import Store
 from harness.values.bug import REPRODUCER, KeptReproducer, reproducer_key
 from harness.values.errors import UsageError
+from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import PTX, PTXAS, compiler_name, takes_cubins
 from harness.values.verdict import Stage
@@ -219,13 +221,17 @@ def _check_level(options: MinimizeOptions, selection: Selection) -> None:
         )
 
 
+def compilers_level(selection: Selection, row: Row) -> str | None:
+    """The level of what the row's compiler is given: a module of IR, or source; None: neither."""
+    files = (launch.spec.file for launch in selection.launches if launch.label == row.launch)
+    level = "ttgir" if any(file and file.suffix in IR_SUFFIXES for file in files) else "source"
+    return level if level in front_end(selection.repro.front_end).levels else None
+
+
 def _level(name: str, subject: Subject, selection: Selection) -> str:
     """What ptxas does not see is in the source; the rest is in the PTX too, which is quicker."""
-    compiler = front_end(selection.repro.front_end)
     if name != "auto":
         return name
     row = subject.row
-    is_unseen = is_before_ptxas(row) or row.stage == Stage.LAUNCH.value
-    return (
-        "source" if "source" in compiler.levels and (subject.text is None or is_unseen) else "ptx"
-    )
+    is_unseen = subject.text is None or is_before_ptxas(row) or row.stage == Stage.LAUNCH.value
+    return (compilers_level(selection, row) if is_unseen else None) or "ptx"

@@ -177,10 +177,14 @@ class AttachedTrial:
         version = case.compiler_version if is_assembler else place.version
         is_ptx = place.file.endswith(".ptx")
         options = self.selection.launches[0].overrides.get(OPTIONS_ARGUMENT) if is_ptx else None
+        settings = [f"{OPTIONS_ARGUMENT}={options}"] if options else []
+        if dossier.minimized and place.file == dossier.minimized.shown_file:
+            # What a module of IR is compiled with, as far as it does not say so itself.
+            settings += dossier.minimized.options.split()[1::2]
         words = SelectionOptions(
             kernel=str(self.folder / place.file),
             sm=[case.target],
-            set=[f"{OPTIONS_ARGUMENT}={options}"] if options else [],
+            set=settings,
             compiler=[] if is_ptx or version is None else [f"{case.compiler}=={version}"],
             assembler=[f"{case.assembler}=={assembler}"] if names_it and assembler else [],
         )

@@ -30,7 +30,7 @@ class ClaimKind(StrEnum):
     SHA256 = "sha256"
     BYTES = "bytes"
     INSTRUCTIONS = "instructions"
-    LINES = "lines"  # of functions, in a file of source
+    LINES = "lines"  # of functions, in a file of source; operations, in one of IR
     UNWRITTEN = "unwritten"  # registers that may be read before anything wrote them
     FIGURES = "figures"  # verdict and numbers of one stored cell
     OUTPUT = "output"  # what one tensor holds after a run, and must hold

@@ -26,6 +26,7 @@ from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import front_end
+from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.files.locations import cache_dir, home_dir, offline
 from harness.io.files.own_code import import_path
@@ -34,6 +35,7 @@ from harness.io.processes.hub import ResourceLimits, ToolResult, run_tool
 from harness.matrix.bugs.rekey import row_of_evidence
 from harness.minimize.levels import source_format
 from harness.minimize.ptx.reduce import count_instructions, count_unwritten
+from harness.minimize.ttgir import IR_FORMAT
 from harness.report.claims import (
     AttachedPlace,
     Claim,
@@ -392,6 +394,10 @@ def _counts(files: Mapping[str, bytes], selection: Selection) -> dict[ClaimKind,
     counters: list[tuple[ClaimKind, str, Callable[[str], int]]] = [
         (ClaimKind.INSTRUCTIONS, ".ptx", count_instructions),
         (ClaimKind.UNWRITTEN, ".ptx", count_unwritten),
+        *(
+            (ClaimKind.LINES, each, lambda text: IR_FORMAT.size_of(text).lines)
+            for each in IR_SUFFIXES
+        ),
     ]
     kind = selection.repro.front_end
     if front_end(kind).source_form:

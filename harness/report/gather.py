@@ -39,7 +39,7 @@ from harness.io.toolchains.install import install_ptxas
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow, is_followable
-from harness.minimize.minimizing import can_be_reduced, minimize
+from harness.minimize.minimizing import can_be_reduced, compilers_level, minimize
 from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, Watch
 from harness.report.dossier import (
@@ -639,14 +639,10 @@ class _Gathering:
         is_of_ptx = (folder / "original.ptx").exists()
         # What blame lays to the compiler is reduced in its own language; --quick asks no blame.
         is_source = dossier.is_compilers or (self.options.quick and not is_of_ptx)
-        level = (
-            "source"
-            if is_source and "source" in front_end(self.mine.repro.front_end).levels
-            else "auto"
-        )
-        if level == "source" and is_of_ptx:
-            folder = folder.with_name(f"{folder.name}-source")
-        return level, folder
+        level = compilers_level(self.mine, self.case) if is_source else None
+        if level and is_of_ptx:
+            folder = folder.with_name(f"{folder.name}-{level}")
+        return level or "auto", folder
 
     async def minimize(self, dossier: Dossier) -> Minimization:
         """The reduction in its folder, gone on with where there is one."""

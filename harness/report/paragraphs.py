@@ -284,12 +284,11 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
             undefined = " Shapes and other numbers were reduced, too."
     change = f"reduced to {after:,}" if after < before else "as they were given"
     sizes = f"{before:,} {unit} {change} ({size:,} bytes)"
-    if kind is ClaimKind.INSTRUCTIONS or reduction.level == "source":
-        claims += [
-            Claim(kind=kind, file=file, expected=count)
-            for file, count in zip(files, (before, after), strict=True)
-            if file in names
-        ]
+    claims += [
+        Claim(kind=kind, file=file, expected=count)
+        for file, count in zip(files, (before, after), strict=True)
+        if file in names
+    ]
     checked = "; nothing more can go alone" if reduction.is_minimal else ""
     if reduction.undefined[1] > reduction.undefined[0]:
         undefined = " It reads registers that nothing has written: compile it, do not run it."

@@ -195,6 +195,44 @@ def minimized(
     return document
 
 
+# There is no code for rounding towards zero to an eight-bit float.
+MODULE = """\
+module {
+  tt.func public @convert(%x: !tt.ptr<f32>, %out: !tt.ptr<f8E4M3FN>) {
+    %0 = tt.splat %x : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>>
+    %1 = tt.load %0 : tensor<128x!tt.ptr<f32>>
+    %2 = arith.addf %1, %1 : tensor<128xf32>
+    %3 = tt.fp_to_fp %2, rounding = rtz : tensor<128xf32> -> tensor<128xf8E4M3FN>
+    %4 = tt.splat %out : !tt.ptr<f8E4M3FN> -> tensor<128x!tt.ptr<f8E4M3FN>>
+    tt.store %4, %3 : tensor<128x!tt.ptr<f8E4M3FN>>
+    tt.return
+  }
+}
+"""
+
+
+def test_a_file_of_ir_is_reduced_as_ir(triage: Triage) -> None:
+    (triage.folder / "kernel.ttir").write_text(MODULE)
+    found = minimized(triage, "kernel.ttir", "90a", "auto", "--set", "num_warps=2")
+    assert found["level"] == "ttgir"
+    folder = triage.folder / found["path"]
+    left = next(folder.glob("min.tt*ir")).read_text()
+    assert "fp_to_fp" in left
+    assert "addf" not in left
+    assert repro(folder) == 0
+
+
+@pytest.mark.long
+def test_a_file_of_ir_is_reported_and_its_operations_are_counted_again(triage: Triage) -> None:
+    (triage.folder / "kernel.ttir").write_text(MODULE)
+    words = ["--sm", "90a", "--set", "num_warps=2", "--triton", LATE, "--for", "triton"]
+    done = triage("report", "--kernel", "kernel.ttir", *words, "--json", timeout=1500)
+    found = msgspec.json.decode(done.stdout)
+    assert done.returncode == 0, found["defects"]
+    assert found["statements_checked"] == found["statements"]
+    assert "operations reduced to" in found["body"]
+
+
 def repro(folder: Path, triton: str | None = LATE) -> int:
     """The exit status of its repro.sh, with an installed Triton, or a folder without one."""
     site = install_triton(triton).path if triton else folder
