@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from harness.blame.grid import PairTrial, Varied
-from harness.frontends.base import PlannedCell
+from harness.frontends.base import PartLowering, PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
@@ -25,6 +26,87 @@ _MOST_HOLES, _FEW = 5, 4
 
 Looked = tuple[VerdictAnswer, str, str]
 """Whether the failure is there, and the verdict with its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passes:
+    """The passes of one compilation, and what comes of it without some of them.
+
+    `part` lowers with some, `look` says whether the failure is there. `optional` are the places of
+    passes that it can do without.
+    """
+
+    part: Callable[..., Awaitable[PartLowering | None]]
+    look: Callable[[Kept[Lowering]], Awaitable[Looked]]
+    over: Varied
+    names: Sequence[str]
+    optional: Sequence[int]
+
+    async def without(self, places: Sequence[int]) -> Looked | None:
+        lowered = await self.part(without=places)
+        return await self.look(lowered.lowering) if lowered else None
+
+    async def with_first(self, count: int) -> Looked | None:
+        if self.over is Varied.MLIR:
+            return await self.without(self.optional[count:])
+        lowered = await self.part(llvm=count)
+        return await self.look(lowered.lowering) if lowered else None
+
+    async def next_one(self, looked: Looked) -> tuple[str, Looked] | None:
+        """The pass behind the most that work, by halves; `looked` is with none of them."""
+        names, optional = self.names, self.optional
+        works, fails = (0 if looked[0] is VerdictAnswer.OK else -1), len(optional)
+        # Of what is neither the failure nor works, nothing follows: the nearest is tried.
+        holes = {0}
+        while len(holes) < _MOST_HOLES:
+            left = [count for count in range(works + 1, fails) if count not in holes]
+            if not left:
+                break
+            middle = min(left, key=lambda count: abs(2 * count - works - fails))
+            now = await self.with_first(middle)
+            if now is None:
+                return None
+            if now[0] is VerdictAnswer.OK:
+                works, looked = middle, now
+            elif now[0] is VerdictAnswer.SAME:
+                fails = middle
+            else:
+                holes.add(middle)
+        if works < 0:
+            return None
+        guilty = optional[works:fails]
+        words = f"it works with the first {works} of {len(optional)}, and fails with the next"
+        words = f"{words}, {' or '.join(names[place] for place in guilty)}"
+        if self.over is Varied.MLIR and len(guilty) == 1:
+            alone = await self.without(guilty)
+            if alone and alone[0].moves_a_bound:
+                does = "works" if alone[0] is VerdictAnswer.OK else "fails"
+                words += f"; without that one alone it {does}"
+        return words, looked
+
+    async def needed_few(self) -> tuple[str, Looked] | None:
+        """The pass without which it works, or a few, where the others stay.
+
+        A pass that is lowered without may be needed all the same, for a fence say.
+        """
+        for end in range(len(self.optional), 0, -_FEW):
+            some = self.optional[max(0, end - _FEW) : end]
+            now = await self.without(some)
+            if now is None or now[0] is not VerdictAnswer.OK:
+                continue
+            for place in reversed(some):
+                one = await self.without([place])
+                if one and one[0] is VerdictAnswer.OK:
+                    some, now = [place], one
+                    break
+            return f"without {', '.join(self.names[place] for place in some)} it works", now
+        return None
+
+    def elsewhere(self) -> str:
+        """What is said where the failure is there without any of them."""
+        needed = [name for place, name in enumerate(self.names) if place not in self.optional]
+        words = "without any of them it is the same: it comes about elsewhere"
+        return words + f", or in one that it needs ({', '.join(needed)})" * bool(needed)
 
 
 async def find_pass(
@@ -56,85 +138,34 @@ async def find_pass(
         lowered = await part(without=[place], until=Stage.LLIR)
         return bool(lowered and lowered.lowering.value.end.ok and not lowered.lowering.value.error)
 
-    async def try_without(places: Sequence[int]) -> Looked | None:
-        lowered = await part(without=places)
-        return await look(lowered.lowering) if lowered else None
-
-    async def try_first(count: int) -> Looked | None:
-        if over is Varied.MLIR:
-            return await try_without(optional[count:])
-        lowered = await part(llvm=count)
-        return await look(lowered.lowering) if lowered else None
-
-    def trial(label: str, looked: Looked) -> PairTrial:
-        after, verdict, reason = looked
-        return PairTrial(
-            label=label,
-            varied=over,
-            version=cell.compiler.version,
-            assembler=ptxas,
-            before=VerdictAnswer.SAME,
-            after=after,
-            verdict=verdict,
-            reason=reason,
-        )
-
     # Without the first ones, LLVM does not come to say all names of the last.
     whole = await (part(llvm=-1) if over is Varied.LLVM else part(until=Stage.LLIR))
     if whole is None or not whole.passes:
         return None
-    names = whole.passes
-    optional = list(range(len(names)))
+    optional = list(range(len(whole.passes)))
     if over is Varied.MLIR:
         answers = await asyncio.gather(*map(is_optional, optional))
         optional = [place for place in optional if answers[place]]
-    looked = await try_first(0)
+    passes = _Passes(part=part, look=look, over=over, names=whole.passes, optional=optional)
+    looked = await passes.with_first(0)
     if looked is None:
         return None
     is_same = looked[0] is VerdictAnswer.SAME
-    works, fails = (0 if looked[0] is VerdictAnswer.OK else -1), len(optional)
-    # Of what is neither the failure nor works, nothing follows: the nearest beside it is tried.
-    holes: set[int] = {0}
-    while not is_same and len(holes) < _MOST_HOLES:
-        left = [count for count in range(works + 1, fails) if count not in holes]
-        if not left:
-            break
-        middle = min(left, key=lambda count: abs(2 * count - works - fails))
-        now = await try_first(middle)
-        if now is None:
-            return None
-        if now[0] is VerdictAnswer.OK:
-            works, looked = middle, now
-        elif now[0] is VerdictAnswer.SAME:
-            fails = middle
-        else:
-            holes.add(middle)
-    if works >= 0:
-        guilty = [optional[count] for count in range(works, fails)]
-        words = f"it works with the first {works} of {len(optional)}, and fails with the next"
-        words = f"{words}, {' or '.join(names[place] for place in guilty)}"
-        if over is Varied.MLIR and len(guilty) == 1:
-            alone = await try_without(guilty)
-            if alone and alone[0].moves_a_bound:
-                does = "works" if alone[0] is VerdictAnswer.OK else "fails"
-                words += f"; without that one alone it {does}"
-        return trial(words, looked)
-    # A pass that is lowered without may be needed all the same, for a fence say: few are left out.
-    for end in range(len(optional), 0, -_FEW) if over is Varied.MLIR else ():
-        some = optional[max(0, end - _FEW) : end]
-        now = await try_without(some)
-        if now is None or now[0] is not VerdictAnswer.OK:
-            continue
-        for place in reversed(some):
-            one = await try_without([place])
-            if one and one[0] is VerdictAnswer.OK:
-                some, now = [place], one
-                break
-        return trial(f"without {', '.join(names[place] for place in some)} it works", now)
-    if not is_same:
+    found = None if is_same else await passes.next_one(looked)
+    if found is None and over is Varied.MLIR:
+        found = await passes.needed_few()
+    if found is None and is_same:
+        found = passes.elsewhere(), looked
+    if found is None:
         return None
-    needed = [name for place, name in enumerate(names) if place not in optional]
-    words = "without any of them it is the same: it comes about elsewhere"
-    if needed:
-        words += f", or in one that it needs ({', '.join(needed)})"
-    return trial(words, looked)
+    label, (after, verdict, reason) = found
+    return PairTrial(
+        label=label,
+        varied=over,
+        version=cell.compiler.version,
+        assembler=ptxas,
+        before=VerdictAnswer.SAME,
+        after=after,
+        verdict=verdict,
+        reason=reason,
+    )

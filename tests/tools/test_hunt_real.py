@@ -18,12 +18,13 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
-from harness.minimize.hunt.causes import Cause, Causes, said_of
+from harness.minimize.hunt.causes import Cause, Causes, join, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
 from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.hunting import keep_known
 from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
-from harness.minimize.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton, least_of
+from harness.minimize.hunt.triton_causes import least_of
+from harness.minimize.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton
 from harness.minimize.hunt.triton_oracles import Care, TritonOracles
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.store.store import Store
@@ -272,9 +273,9 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
             assert not isinstance(least, str), least
             assert said_of(least.answer) == "wrong -O3"
             assert len(least.opcodes) <= 10
-            cause, is_new = causes.join(least, seconds=0.0, tried=1)
+            cause, is_new = join(causes.causes, least, seconds=0.0, tried=1)
             assert is_new
-            assert causes.join(least, seconds=1.0, tried=2) == (cause, False)
+            assert join(causes.causes, least, seconds=1.0, tried=2) == (cause, False)
             # It is known from now on.
             assert await causes.walk_around(hit, answer) is None
 

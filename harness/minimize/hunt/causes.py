@@ -530,10 +530,6 @@ class Causes:
         # One level is enough until the end: nvdisasm takes longest.
         return await self.together.ask(asked, like.levels[-1:])
 
-    def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
-        """The cause of a reduced program, and whether it is new."""
-        return join(self.causes, program, seconds=seconds, tried=tried)
-
 
 class CorpusCauses(Causes):
     """All that changes of real PTX have found: `sources` is what was changed."""

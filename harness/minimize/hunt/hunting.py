@@ -41,6 +41,7 @@ from harness.minimize.hunt.causes import (
     LeastProgram,
     is_same_cause,
     is_same_kind,
+    join,
     joined,
     known_words,
     ranked,
@@ -267,9 +268,6 @@ class Pursuit(Protocol):
         No words: there was no time, or it is counted with a cause.
         """
 
-    def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
-        """The cause of a reduced program, and whether it is new."""
-
 
 class HuntedCompiler(Protocol):
     """What is hunted in: `batch` programs are asked about together, by `jobs` processes."""
@@ -483,11 +481,11 @@ class _Hunt:
                 _count(self.state.reasons, f"untold: {program}")
             return
         program.versions.setdefault(self.plan.tool.version, said_of(program.answer))
-        cause, is_new = causes.join(
-            program, seconds=self.before + self.passed, tried=self.state.tried
+        state = self.state
+        cause, is_new = join(
+            state.causes, program, seconds=self.before + self.passed, tried=state.tried
         )
         if is_new:
-            state = self.state
             state.curve.append((cause.seconds, cause.tried, len(state.new), self.cpu))
             self.tell(f"{cause.name}: {program.answer.words}")
 

@@ -7,16 +7,13 @@ that says no, in words, to what it is given does not: a changed module need not 
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from harness.cells.places import in_parallel
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench.bench import Kept
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import front_end
@@ -25,21 +22,18 @@ from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.io.files.writing import scratch_disk
 from harness.judging.messages import crash_words, first_error
 from harness.judging.signature import template
-from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
-from harness.minimize.hunt.hunting import HuntPlan
+from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind
 from harness.minimize.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
 from harness.minimize.hunt.oracles import Asked
-from harness.minimize.hunt.triton_oracles import FAILURES, Care
+from harness.minimize.hunt.triton_causes import TritonCauses
+from harness.minimize.hunt.triton_oracles import FAILURES, Care, TritonOracles
 from harness.minimize.hunt.voting import Answer, Vote
-from harness.minimize.reduction.driver import Effort
 from harness.minimize.ttgir import IR_FORMAT, IrModule
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Capture
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
-_MOST_TESTS = 250
 # Seconds for one module: what takes longer hangs.
 _LONGEST = 60.0
 # What MLIR prints of a module after a pass that failed, up to the next of its kind.
@@ -49,31 +43,16 @@ _AFTER_FAILURE = re.compile(
 
 
 @dataclass(slots=True, kw_only=True)
-class IrOracles:
+class IrOracles(TritonOracles):
     """One Triton; a module is lowered for one of the targets, by its seed. Nothing is kept.
 
     `broken` says of failures, by their signature, whether the pass left IR that is not valid.
     """
 
-    bench: Workbench
-    compiler: Compiler
-    targets: Sequence[Target]
     broken: dict[str, bool] = field(init=False, default_factory=dict)
 
-    @property
-    def jobs(self) -> int:
-        """How many compilers may run at once."""
-        return self.bench.jobs
-
-    async def ask(self, programs: Sequence[Asked], *, care: Care = Care.FAIR) -> list[Answer]:
-        """An answer for each module.
-
-        Raises:
-            InfrastructureError: Triton cannot be started, or the disk is full.
-        """
-        return await in_parallel(map(self._answer, programs))
-
-    async def _answer(self, asked: Asked) -> Answer:
+    async def answer_of(self, asked: Asked, care: Care) -> Answer:
+        """An answer for a module; nothing is executed, so each is as careful."""
         target = self.targets[asked.seed % len(self.targets)]
         verdict, log = await self._judged(asked.text, target)
         if verdict is None:
@@ -179,94 +158,57 @@ def fitting_sources(
 
 
 @dataclass(slots=True, kw_only=True)
-class IrCauses:
+class IrCauses(TritonCauses):
     """All causes that a hunt has found in a Triton by changes of its IR."""
 
-    plan: HuntPlan
-    oracles: IrOracles
-    causes: list[Cause]
+    form = IR_FORMAT
+    tests = 250
     sources: Mapping[Target, list[IrSource]]
 
     def mark(self, asked: Asked, answer: Answer) -> str:
         """What a hit is most likely about: the pass, and how it fails."""
         return str(answer.signature)
 
-    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
-        """The hit, or None where a cause fails alike, with which it is counted."""
-        for cause in self.causes:
-            if is_same_kind(cause.least.answer, answer):
-                cause.hits += 1
-                return None
-        return asked, answer
+    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
+        """Whether a hit fails as a cause does."""
+        return is_same_kind(cause.least.answer, answer)
 
-    async def reduce(
-        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | str:
-        """The least module that fails in such a way: without the steps that it does not need first.
-
-        Else why there is none: it does not a second time; no words where the time is up before it
-        is small.
-
-        Raises:
-            InfrastructureError: Triton cannot be started.
-        """
-
-        async def is_interesting(text: str) -> bool:
-            [now] = await self.oracles.ask([Asked(text, asked.seed)])
-            return is_same_kind(now, answer)
-
-        target = self.plan.target_of(asked.seed)
-        made = changed_ir(asked.seed, self.sources[target])
+    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
+        """The hit without the steps that it does not need."""
+        made = changed_ir(asked.seed, self.sources[self.plan.target_of(asked.seed)])
         text, steps = asked.text, made.steps
-        if not await is_interesting(text):
-            return "a hit that did not come back"
+        if not is_same_kind(await self.look(asked), answer):
+            return None
         for step in made.steps if text == made.text else ():
             fewer = tuple(one for one in steps if one != step)
             less = made.source.changed(fewer)
-            if await is_interesting(less):
+            if is_same_kind(await self.look(Asked(less, asked.seed)), answer):
                 text, steps = less, fewer
-        result = await IR_FORMAT.reduce_text(
-            text,
-            lambda candidate: asyncio.ensure_future(is_interesting(candidate)),
-            effort=Effort(jobs=self.oracles.jobs, max_tests=_MOST_TESTS, is_time_up=is_time_up),
-            watch=lambda progress: None,  # noqa: ARG005
-        )
-        if is_time_up():
-            return ""  # what is half reduced has no name yet
-        least = Asked(result.document, asked.seed)
-        [last] = await self.oracles.ask([least])
-        if not last.is_hit:
-            return f"a hit that is {said_of(last)}"
-        module = IrModule.read(least.text)
-        program = LeastProgram(
-            text=least.text,
-            seed=least.seed,
-            answer=last,
-            name=template(last.words.partition(": ")[2])[:160],
+        return text, answer
+
+    def is_allowed(self, candidate: str) -> bool:
+        """Triton's reader says so."""
+        return True
+
+    def tidied(self, text: str) -> str:
+        """All of it."""
+        return text
+
+    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
+        """A reduced module: it is named by the message of the pass."""
+        module = IrModule.read(asked.text)
+        return LeastProgram(
+            text=asked.text,
+            seed=asked.seed,
+            answer=answer,
+            name=template(answer.words.partition(": ")[2])[:160],
             opcodes=tuple(sorted(operation_names(module))),
             instructions=module.count(),
         )
-        for number, other in enumerate(self.oracles.targets):
-            if other != target and read_triton_ir(least.text).capability is None:
-                [there] = await self.oracles.ask([Asked(least.text, number)])
-                otherwise = there.is_hit and not is_same_kind(there, last)
-                program.targets[str(other)] = said_of(there) + " in another way" * otherwise
-        return program
 
-    def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
-        """The cause of a reduced program, and whether it is new."""
-        return join(self.causes, program, seconds=seconds, tried=tried)
-
-
-def repro_files(plan: HuntPlan, name: str, cause: Cause) -> dict[str, bytes]:
-    """The files of a repro of a cause: its least module, which `triage compile` takes."""
-    least = cause.least
-    file = f"{name}{suffix_of(least.text)}"
-    lines = [
-        f"kernel: {read_triton_ir(least.text).kernel}",
-        f"files: [{file}]",
-        f"summary: {json.dumps(f'{cause.name}; {least.answer.words}'[:400])}",
-        f"triton: {plan.tool.version}",
-        f"targets: [{plan.target_of(least.seed)}]",
-    ]
-    return {file: least.text.encode(), "repro.yaml": ("\n".join(lines) + "\n").encode()}
+    def others(self, least: Asked) -> Sequence[Target]:
+        """The other targets of the hunt, where the module names none."""
+        if read_triton_ir(least.text).capability is not None:
+            return []
+        own = self.plan.target_of(least.seed)
+        return [target for target in self.oracles.targets if target != own]

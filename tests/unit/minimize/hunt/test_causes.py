@@ -147,21 +147,16 @@ def test_a_program_that_holds_another_one_is_of_its_cause() -> None:
     assert second.name == "sad at -O3"
 
 
-def test_what_needs_more_opcodes_for_the_same_joins_what_needs_fewer(together: Together) -> None:
-    causes = Causes(together, [], {})
+def test_what_needs_more_opcodes_for_the_same_joins_what_needs_fewer() -> None:
+    causes: list[Cause] = []
     more = least("bfe.s32 %r1, %r0, 3, 4;", "max.u32 %r2, %r1, %r0;")
-    cause, is_new = causes.join(more, seconds=1.0, tried=1)
+    cause, is_new = join(causes, more, seconds=1.0, tried=1)
     assert is_new
-    assert causes.join(least("bfe.u32 %r1, %r0, 3, 4;"), seconds=2.0, tried=2) == (cause, False)
+    assert join(causes, least("bfe.u32 %r1, %r0, 3, 4;"), seconds=2.0, tried=2) == (cause, False)
     assert cause.name == "bfe at -O3"
-    assert causes.join(least("sad.u32 %r1, %r0, 3, 4;"), seconds=3.0, tried=3)[1]
+    assert join(causes, least("sad.u32 %r1, %r0, 3, 4;"), seconds=3.0, tried=3)[1]
     both = Answer(vote=Vote.WRONG, levels=(0, 3))
-    assert causes.join(least("bfe.u32 %r1, %r0, 3, 4;", answer=both), seconds=4.0, tried=4)[1]
-
-
-@pytest.fixture
-def together() -> Together:
-    return Together(None)  # type: ignore[arg-type]  # joining asks nothing
+    assert join(causes, least("bfe.u32 %r1, %r0, 3, 4;", answer=both), seconds=4.0, tried=4)[1]
 
 
 def test_a_generator_leaves_out_the_rarest_opcode_and_after_three_of_a_word_the_word() -> None:

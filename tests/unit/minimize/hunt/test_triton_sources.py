@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from harness.minimize.hunt.causes import Cause
 from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.oracles import Asked
-from harness.minimize.hunt.triton_hunt import TritonPlan, has_all, is_closed, least_of, tidy
+from harness.minimize.hunt.triton_causes import has_all, is_closed, least_of, tidy
+from harness.minimize.hunt.triton_hunt import TritonPlan
 from harness.minimize.hunt.triton_sources import KERNEL, program, words_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.values.target import Target
