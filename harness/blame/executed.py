@@ -102,7 +102,7 @@ async def cross(
     source = {name: own.value.metadata.get(name) for name in _OF_THE_SOURCE}
     lowered.lowering.metadata.update(source)
     ptx = bench.store.artifacts.put(lowered.program)
-    return Kept(value=lowered.lowering, key="", artifacts={"ptx": ptx}, cached=False)
+    return Kept(value=lowered.lowering, artifacts={"ptx": ptx})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +126,6 @@ class _Case:
             varied=varied,
             version=version,
             assembler=EMULATOR,
-            before=VerdictAnswer.SAME,
             after=outcome,
             verdict=verdict,
             reason=str(reason),
@@ -389,7 +388,6 @@ async def _measured_grid(
             varied=Varied.LEVEL,
             version=row.compiler_version,
             assembler=case.ptxas.version,
-            before=VerdictAnswer.SAME,
             after=focus.of(varied),
             verdict=varied.verdict,
             reason=varied.reason,

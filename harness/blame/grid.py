@@ -164,7 +164,7 @@ class PairTrial:
     varied: Varied
     version: str | None
     assembler: str
-    before: VerdictAnswer
+    before: VerdictAnswer = VerdictAnswer.SAME
     after: VerdictAnswer
     verdict: str
     reason: str = ""

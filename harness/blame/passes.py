@@ -164,7 +164,6 @@ async def find_pass(
         varied=over,
         version=cell.compiler.version,
         assembler=ptxas,
-        before=VerdictAnswer.SAME,
         after=after,
         verdict=verdict,
         reason=reason,

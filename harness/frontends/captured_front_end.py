@@ -116,6 +116,34 @@ class CapturedFrontEnd(FrontEnd):
             log=log,
         )
 
+    async def compile_text(
+        self,
+        bench: Workbench,
+        compiler: Compiler,
+        text: str,
+        request: CaptureRequest,
+        more: Mapping[str, object],
+    ) -> JobResult:
+        """Have a child compile a text, which lies in a file as `request` names it.
+
+        Raises:
+            InfrastructureError: the child could not be kept alive, or the disk is full.
+        """
+        folder = bench.hub.new_folder("standalone")
+        try:
+            file = folder / request.file
+            with scratch_disk():
+                file.write_text(text, encoding="utf-8")
+            capture = structs.replace(request, file=file).message()
+            async with bench.slot():
+                job = await self.sessions_of(bench).run_job(
+                    compiler, {"op": "compile", "capture": capture, **more}
+                )
+        finally:
+            bench.hub.drop_folder(folder)
+        bench.cpu_seconds += job.end.cpu
+        return job
+
     async def finished(
         self, bench: Workbench, launch: CapturedLaunch, job: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
@@ -280,7 +308,7 @@ class CapturedFrontEnd(FrontEnd):
                 async with bench.slot():
                     value = await self.sessions_of(bench).capture(key, compiler, request)
                 if value.error or value.is_late:
-                    capture = Kept(value=value, key=key, artifacts={}, cached=False)
+                    capture = Kept(value=value, key=key)
                 else:
                     capture = bench.keep("capture", key, value, {})
         return CapturedLaunch(capture=capture, compiler=compiler, request=request)
@@ -513,31 +541,19 @@ class FileForm(SourceForm):
         suffix: str = ".py",
         options: Mapping[str, object] | None = None,
     ) -> Lowered | None:
-        folder = bench.hub.new_folder("standalone")
-        file = folder / f"kernel{suffix}"
+        request = CaptureRequest(
+            file=Path(f"kernel{suffix}"),
+            function=None,
+            overrides=options or {},
+            capability=launch.request.capability,
+            limits=launch.request.limits,
+            settings=launch.request.settings,
+        )
+        asked = self.asked(launch, ptxas, until)
+        job = await self.front_end.compile_text(
+            bench, launch.compiler, text, request, {"limits": limits.message(), **asked}
+        )
         try:
-            with scratch_disk():
-                file.write_text(text, encoding="utf-8")
-            request = CaptureRequest(
-                file=file,
-                function=None,
-                overrides=options or {},
-                capability=launch.request.capability,
-                limits=launch.request.limits,
-                settings=launch.request.settings,
-            )
-            message: dict[str, Any] = {
-                "op": "compile",
-                "capture": request.message(),
-                "limits": limits.message(),
-                **self.asked(launch, ptxas, until),
-            }
-            async with bench.slot():
-                job = await self.front_end.sessions_of(bench).run_job(launch.compiler, message)
-            bench.cpu_seconds += job.end.cpu
-            try:
-                return await self.lowered(bench, launch, job, until)
-            finally:
-                bench.hub.drop_folder(job.folder)
+            return await self.lowered(bench, launch, job, until)
         finally:
-            bench.hub.drop_folder(folder)
+            bench.hub.drop_folder(job.folder)

@@ -82,7 +82,7 @@ async def emulate(
             for sha256 in names:
                 artifacts.put_file(folder / f"{sha256}.bin")
         if emulated.problem:
-            return Kept(value=emulated, key=key, artifacts={}, cached=False)
+            return Kept(value=emulated, key=key)
         return bench.keep("run", key, emulated, {sha256: sha256 for sha256 in names})
 
 

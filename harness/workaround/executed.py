@@ -290,29 +290,17 @@ def find_packed(
     Raises:
         UsageError: they are not results, of several packs, or of none that was written here.
     """
-    from harness.run.gpu.packing import head_of_file  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.gpu.packing import head_of_file, read_kept  # noqa: PLC0415 - numpy: 0.1 s
     from harness.run.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above
 
     timed = imported_times(paths, store)
     names = {head_of_file(path) for path in paths}
     if len(names) > 1:
         raise UsageError(f"the results are of {len(names)} packs: cubins of one are timed in turns")
-    return _kept(store, names.pop()), timed
-
-
-def _kept(store: Store, pack: str) -> PackedWorkarounds:
-    evidence = store.get_evidence(_KIND, pack)
-    if evidence is None:
-        raise UsageError(
-            f"the results are of the pack {pack[:12]}, which `triage workaround --pack` did not "
-            "write, or not to the end: write a pack again"
-        )
-    try:
-        return msgspec.json.decode(evidence.body, type=PackedWorkarounds)
-    except msgspec.MsgspecError as error:
-        raise UsageError(
-            f"the pack {pack[:12]} was written by another version of this program: {error}"
-        ) from error
+    otherwise = (
+        "which `triage workaround --pack` did not write, or not to the end: write a pack again"
+    )
+    return read_kept(store, _KIND, names.pop(), PackedWorkarounds, otherwise), timed
 
 
 def _asked(selection: Selection) -> tuple[str, ...]:

@@ -167,15 +167,11 @@ class _Repeats:
         """Whether all parts and the `rest` are."""
         self._looks += 1
         state = list(parts)
-        if len(state) == len(self._before) and all(map(_equal, state, self._before)):
+        if len(state) == len(self._before) and all(map(np.array_equal, state, self._before)):
             return self._rest == rest()
         if self._looks & (self._looks - 1) == 0:
             self._before, self._rest = list(map(np.array, state)), rest()
         return False
-
-
-def _equal(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and bool((a == b).all())
 
 
 class _Rounds:

@@ -322,7 +322,7 @@ def read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> _
         if opcode.startswith("BRX") and line.offset not in header.branches:
             raise NotExecutable(f"the cubin does not say where {line.text} leads")
         return branch
-    raise _refused(line, opcode)
+    raise NotExecutable(f"not known: {line.text}", (opcode,))
 
 
 # CUDA Binary Utilities has these; the targets are labels of the listing, and offsets in the cubin.
@@ -373,17 +373,13 @@ def _for_warps(slot: int, *, is_negated: bool) -> Bound:
     return replace(bind("NOP"), made=Step(run, (BRANCH,)), reads=frozenset((slot,)))
 
 
-def _refused(line: SassLine, opcode: str) -> NotExecutable:
-    return NotExecutable(f"not known: {line.text}", (opcode,))
-
-
 def _section(number: int, block: _Block, starts: list[int], touched: set[int]) -> Section:
     whole: list[Run] = []
     parts: list[Run] = []
     places, reads, writes = [], [], []
     meeting: Reader | None = None
     for line, bound in block.lines:
-        place = _place(line)
+        place = Place(sass_offset=line.offset, instruction=line.text, source=line.source)
         step = bound.step(place)
         whole.append(step.run)
         parts.append(merging(step) if step.is_pure else step.run)
@@ -435,7 +431,3 @@ def _block_of(branch: _Branch, starts: list[int]) -> Reader:
         return np.maximum(blocks, 0)
 
     return read
-
-
-def _place(line: SassLine) -> Place:
-    return Place(sass_offset=line.offset, instruction=line.text, source=line.source)

@@ -196,7 +196,7 @@ async def inspect_cubin(
         bench.hub.drop_folder(folder)
         if is_final:
             return bench.keep("inspect", key, inspection, artifacts)
-        return Kept(value=inspection, key=key, artifacts=artifacts, cached=False)
+        return Kept(value=inspection, key=key, artifacts=artifacts)
 
 
 async def _disassemble(
@@ -249,7 +249,7 @@ async def list_cubin(bench: Workbench, cubin: str, nvdisasms: Sequence[Tool]) ->
         bench.hub.drop_folder(folder)
         if artifacts or is_final:
             return bench.keep("listing", key, listing, artifacts)
-        return Kept(value=listing, key=key, artifacts={}, cached=False)
+        return Kept(value=listing, key=key)
 
 
 # Without its dataflow analysis, which needs the most of its time and adds nothing to the code.

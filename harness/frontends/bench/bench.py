@@ -61,9 +61,9 @@ class Kept(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A piece of evidence, its key, the artifacts beside it, and whether it was there already."""
 
     value: T
-    key: str
-    artifacts: Mapping[str, str]
-    cached: bool
+    key: str = ""
+    artifacts: Mapping[str, str] = {}
+    cached: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,7 +169,7 @@ class Workbench:
         """Store evidence that was just made."""
         self.store.put_evidence(kind, key, msgspec.json.encode(value), artifacts)
         self.made.add(key)
-        return Kept(value=value, key=key, artifacts=artifacts, cached=False)
+        return Kept(value=value, key=key, artifacts=artifacts)
 
     async def run_once(
         self,

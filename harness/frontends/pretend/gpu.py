@@ -161,10 +161,6 @@ def backing() -> torch.device:
     return _Backing.device
 
 
-def _to_backing(value: Any) -> Any:
-    return _Backing.device if _is_cuda_device(value) else value
-
-
 def _is_backed(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_meta if _Backing.device is _META else not tensor.is_meta)
 
@@ -395,7 +391,7 @@ def _backed(value: Any) -> Any:
 def _device_argument(value: Any) -> Any:
     # A bare index means "that CUDA device" to torch.
     is_index = isinstance(value, int) and not isinstance(value, bool)
-    return _Backing.device if is_index else _to_backing(value)
+    return _Backing.device if is_index or _is_cuda_device(value) else value
 
 
 def _getter(func: Any, args: tuple[Any, ...]) -> Any:

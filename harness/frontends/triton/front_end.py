@@ -448,7 +448,7 @@ class TritonFrontEnd(_Interpreting):
             lowering, artifacts = await self.finished(bench, launch, job, alone=False)
         finally:
             bench.hub.drop_folder(job.folder)
-        kept = Kept(value=lowering, key="", artifacts=artifacts, cached=False)
+        kept = Kept(value=lowering, artifacts=artifacts)
         return PartLowering(lowering=kept, passes=tuple(passes))
 
     def built_with(self, compiler: Compiler) -> str | None:

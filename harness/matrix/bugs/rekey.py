@@ -8,7 +8,7 @@ its own runs disagreed. What a run did is not kept: its signature follows from t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -70,7 +70,8 @@ def rekey(store: Store) -> Rekeyed:
     verdicts: dict[int, Verdict] = {}
     equal: dict[Verdict, Verdict] = {}
     same: Counter[str] = Counter()
-    for page in _pages(store.every_result()):
+    every = store.every_result()
+    while page := list(islice(every, _PAGE)):
         evidence = _evidence(store, [record for _, record in page])
         for number, record in page:
             results += 1
@@ -101,11 +102,6 @@ def rekey(store: Store) -> Rekeyed:
         bugs=moved.bugs,
         merged=moved.merged,
     )
-
-
-def _pages(results: Iterator[tuple[int, ResultRecord]]) -> Iterator[list[tuple[int, ResultRecord]]]:
-    while page := list(islice(results, _PAGE)):
-        yield page
 
 
 def _evidence(store: Store, records: Iterable[ResultRecord]) -> _Found:

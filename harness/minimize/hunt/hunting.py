@@ -403,7 +403,7 @@ class _Hunt:
                 answer.vote not in (Vote.RIGHT, Vote.ASSEMBLED)
                 and len(state.reasons) < _MOST_REASONS
             ):
-                _count(state.reasons, f"{answer.vote.value}: {_folded(answer.words)}")
+                _count(state.reasons, f"{answer.vote.value}: {template(answer.words)[:160]}")
             for opcode in program.opcodes:
                 _count(state.seen, opcode)
         state.tried += len(programs)
@@ -510,11 +510,6 @@ class _Hunt:
 
 def _count(counts: dict[str, int], name: str) -> None:
     counts[name] = counts.get(name, 0) + 1
-
-
-def _folded(words: str) -> str:
-    """A reason without its numbers, so that equal ones can be counted."""
-    return template(words)[:160]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from msgspec import structs
 
@@ -19,7 +20,6 @@ from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import front_end
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.frontends.texts.ir_inputs import read_triton_ir
-from harness.io.files.writing import scratch_disk
 from harness.judging.messages import crash_words, first_error
 from harness.judging.signature import template
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind
@@ -93,33 +93,13 @@ class IrOracles(TritonOracles):
         """
         bench, front = self.bench, front_end(self.compiler.kind)
         assert isinstance(front, CapturedFrontEnd)
-        folder = bench.hub.new_folder("hunt")
+        file = Path(f"kernel{suffix_of(text)}")
+        request = capture_request(LaunchCode(file=file, function=None, overrides={}), target)
+        limits = structs.replace(bench.limits, timeout=min(bench.limits.timeout, _LONGEST))
+        more = {"limits": limits.message(), "ptxas": None, "until": Stage.LLIR.value, "dump": dumps}
+        job = await front.compile_text(bench, self.compiler, text, request, more)
         try:
-            file = folder / f"kernel{suffix_of(text)}"
-            with scratch_disk():
-                file.write_text(text)
-            request = capture_request(LaunchCode(file=file, function=None, overrides={}), target)
-            limits = structs.replace(bench.limits, timeout=min(bench.limits.timeout, _LONGEST))
-            message = {
-                "op": "compile",
-                "capture": request.message(),
-                "limits": limits.message(),
-                "ptxas": None,
-                "until": Stage.LLIR.value,
-                "dump": dumps,
-            }
-            async with bench.slot():
-                job = await front.sessions_of(bench).run_job(self.compiler, message)
-        finally:
-            bench.hub.drop_folder(folder)
-        bench.cpu_seconds += job.end.cpu
-        try:
-            nothing = Kept(
-                value=Capture(records=[], pruned={}, ptxas="", triton=""),
-                key="",
-                artifacts={},
-                cached=False,
-            )
+            nothing = Kept(value=Capture(records=[], pruned={}, ptxas="", triton=""))
             launch = CapturedLaunch(capture=nothing, compiler=self.compiler, request=request)
             lowering = front.evidence(launch, job)
         finally:

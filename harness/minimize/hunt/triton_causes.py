@@ -20,7 +20,7 @@ from harness.minimize.hunt.triton_sources import KERNEL, words_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.python.passes import STRUCTURE
 from harness.minimize.python.tree import PythonFile
-from harness.minimize.reduction.driver import Effort, Reducer, TextFormat, sweep_coarsely
+from harness.minimize.reduction.driver import Effort, TextFormat, sweep_coarsely
 from harness.values.standalone import FileLaunch, Standalone
 from harness.values.target import Target
 
@@ -58,17 +58,13 @@ class _LaunchFile:
         return Standalone(code=text, launch=launch)
 
 
-async def _reduce(reducer: Reducer[PythonFile]) -> None:
-    await sweep_coarsely(reducer, STRUCTURE, smallest=1)
-
-
 _LAYOUT = _LaunchFile()
 _SOURCES = TextFormat(
     read=lambda text: PythonFile.of(_LAYOUT.read(text), _LAYOUT),
     text_of=lambda source: source.text,
     size=lambda source: source.size,
     lines=lambda source: source.kernel_lines,
-    run=_reduce,
+    run=lambda reducer: sweep_coarsely(reducer, STRUCTURE, smallest=1),
 )
 
 

@@ -39,6 +39,7 @@ from harness.run.gpu.packing import (
     GpuWay,
     head_of_file,
     manifest_bytes,
+    read_kept,
     read_results,
     write_pack,
 )
@@ -50,7 +51,7 @@ from harness.run.launching import LaunchSource
 from harness.run.raw_ptx import RawInputs, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.store.store import Store
-from harness.values.errors import EmptySelectionError, TriageError, UsageError
+from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.kernel import Repro
 from harness.values.timing import time_of
@@ -324,18 +325,11 @@ def find_trip(store: Store, pack: str) -> Trip:
     Raises:
         UsageError: no pack of this store has it.
     """
-    record = store.get_evidence(_KIND, pack)
-    if record is None:
-        raise UsageError(
-            f"the results are of the pack {pack[:12]}, which was not written from these results "
-            "(TRIAGE_HOME); import them where `--pack` was given"
-        )
-    try:
-        return msgspec.json.decode(record.body, type=Trip)
-    except msgspec.MsgspecError as error:
-        raise UsageError(
-            f"the pack {pack[:12]} was written by another version of this program: {error}"
-        ) from error
+    otherwise = (
+        "which was not written from these results (TRIAGE_HOME); import them where `--pack` was "
+        "given"
+    )
+    return read_kept(store, _KIND, pack, Trip, otherwise)
 
 
 async def judge_trip(

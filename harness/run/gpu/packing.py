@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ from harness.values.toolchain import GPU
 _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _MAIN = b"from harness.run.gpu.device.program import main\n\nmain()\n"
 _ROOM = "harness/run/gpu/device"
+T = TypeVar("T")
+
 # The earliest that the format knows: a pack depends on what is in it alone.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -438,6 +440,23 @@ def head_of_file(path: Path) -> str:
         return read_head(next(_lines(path), b"")).pack
     except AnswersError as error:
         raise UsageError(f"{path}: not the results of a pack: {error}") from error
+
+
+def read_kept(store: Store, kind: str, pack: str, type_: type[T], otherwise: str) -> T:
+    """What the store has of a kind for a pack, by the sha256 of its manifest.
+
+    Raises:
+        UsageError: it has none, which `otherwise` explains; or of another version of this program.
+    """
+    evidence = store.get_evidence(kind, pack)
+    if evidence is None:
+        raise UsageError(f"the results are of the pack {pack[:12]}, {otherwise}")
+    try:
+        return msgspec.json.decode(evidence.body, type=type_)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"the pack {pack[:12]} was written by another version of this program: {error}"
+        ) from error
 
 
 def _lines(path: Path) -> Iterator[bytes]:
