@@ -211,6 +211,7 @@ module {
 """
 
 
+@pytest.mark.long
 def test_a_file_of_ir_is_reduced_as_ir(triage: Triage) -> None:
     (triage.folder / "kernel.ttir").write_text(MODULE)
     found = minimized(triage, "kernel.ttir", "90a", "auto", "--set", "num_warps=2")
