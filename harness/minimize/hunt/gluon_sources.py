@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.minimize.hunt.triton_sources import KERNEL, Maker, Tile, TritonProgram
 
@@ -26,6 +26,8 @@ def gluon_program(seed: int) -> TritonProgram:
 
 @dataclass(slots=True)
 class _GluonMaker(Maker):
+    tail: list[str] = field(default_factory=list)
+
     def text(self, seed: int) -> str:
         draw = self.draw
         self.trips = draw.choice((2, 3))
@@ -51,6 +53,7 @@ class _GluonMaker(Maker):
                 f"{total.name} = gl.zeros([{total.rows}, {total.columns}], gl.float32, L0)"
             )
         stores = [line for total in self.totals for line in self._store_total(total)]
+        stores = [*self.tail, *stores]
         loop = draw.choice((f"for step in range({self.trips}):", "for step in range(n):"))
         if draw.random() < 0.2:
             loop = f"for step in gl.static_range({self.trips}):"
@@ -163,6 +166,10 @@ class _GluonMaker(Maker):
         is_ahead = self.draw.random() < 0.6
         if is_ahead:
             self.head += send("0", "0")
+            # The last one arrives behind the loop: until then its buffer must live.
+            total = self._total(rows, columns).name
+            self.tail.append("async_copy.wait_group(0)")
+            self.tail.append(f"{total} += {ring}.index({self.trips} % {buffers}).load(L0)")
             lines = send(f"(step + 1) % {buffers}", f"((step + 1) % {self.trips})")
         else:
             lines = send(f"step % {buffers}", "step")
