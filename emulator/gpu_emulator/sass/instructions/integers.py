@@ -453,13 +453,14 @@ def _pack(line: Binder) -> Step:
     Of `.H1` they are its upper half, where ptxas has two of them in one register.
     """
     to = line.parts["to"].lower()
-    kept = "" if int(to[1:]) >= 8 else str(32 - 2 * int(to[1:]))
-    shift = 0
-    if len(line.operands) == 4:
-        suffixes = line.operands[3].suffixes
-        shift = 16 if (kept, suffixes) == ("", ("H1",)) else 0
-        if shift or suffixes == tuple(filter(None, [kept])):
-            line.operands = (*line.operands[:3], replace(line.operands[3], suffixes=()))
+    width = int(to[1:])
+    shifts: dict[tuple[str, ...], int] = (
+        {(): 0, ("H1",): 16} if width >= 8 else {(str(32 - 2 * width),): 0}
+    )
+    shift = shifts.get(line.operands[-1].suffixes)
+    if len(line.operands) != 4 or shift is None:
+        raise line.refuse(line.operands[-1])
+    line.operands = (*line.operands[:3], replace(line.operands[3], suffixes=()))
 
     def function(a: Array, b: Array, c: Array) -> Array:
         return pack_integers(a, b, c >> np.uint32(shift), to=to, source="s32")
