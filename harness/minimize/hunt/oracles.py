@@ -22,6 +22,7 @@ from gpu_emulator.steps import NotExecutable
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.bench.assemble import CODE
 from harness.io.files.writing import scratch_disk
+from harness.io.processes.forked import ForkedTool
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.judge import judge_assembly
 from harness.judging.ptxas.log import parse_ptxas_log
@@ -99,6 +100,7 @@ class Oracles:
     slots: asyncio.Semaphore
     spent: Spent = field(default_factory=Spent)
     texts: dict[Target, dict[Word, WordText]] = field(default_factory=dict)
+    forked: dict[Target, ForkedTool] = field(default_factory=dict)
 
     async def ask(
         self,
@@ -237,19 +239,9 @@ class Oracles:
             run.check()
         return assembly
 
-    async def disassemble(self, folder: Path, *argv: str | Path) -> str:
-        """Run nvdisasm in a folder; its text is `stdout` there. Why that failed, or nothing."""
-        assert self.nvdisasm is not None
-        async with self.slots:
-            end = await self.hub.execute(
-                (self.nvdisasm.path, *argv), folder=folder, limits=self.limits
-            )
-        self.spent.nvdisasm += end.cpu
-        return "" if end.ok else f"{self.nvdisasm.label} {end.words}"
-
     async def list_sass(self, folder: Path, levels: Sequence[int]) -> str:
         """Write `level-N.sass` of these levels; why that failed, or nothing."""
-        inner = self.hub.new_folder("sass", inside=folder)
+        assert self.nvdisasm is not None
         cubins = {level: (folder / f"level-{level}.cubin").read_bytes() for level in levels}
         try:
             words = words_of(cubins.values())
@@ -257,13 +249,18 @@ class Oracles:
             texts = {word: known[word] for word in words if word in known}
             new = {word: raw for word, raw in words.items() if word not in texts}
             if new:
-                with scratch_disk():
-                    (inner / "words").write_bytes(b"".join(new.values()))
-                target = str(self.target).replace("sm_", "SM")
-                raw = ("--binary", target, "--base-address", hex(BASE), inner / "words")
-                if problem := await self.disassemble(inner, *raw):
-                    return problem
-                texts |= read_texts(new, (inner / "stdout").read_text())
+                if self.target not in self.forked:
+                    raw = ("--binary", str(self.target).replace("sm_", "SM"))
+                    argv = (self.nvdisasm.path, *raw, "--base-address", hex(BASE))
+                    self.forked[self.target] = ForkedTool(self.hub, argv)
+                async with self.slots:
+                    end, printed = await self.forked[self.target].run(
+                        b"".join(new.values()), self.limits
+                    )
+                self.spent.nvdisasm += end.cpu
+                if not end.ok:
+                    return f"{self.nvdisasm.label} {end.words}"
+                texts |= read_texts(new, printed)
                 known.update(texts)
                 for word in list(islice(known, max(0, len(known) - _MOST_WORDS))):
                     del known[word]  # the oldest
@@ -356,8 +353,12 @@ class Oracles:
         if self.nvdisasm is None:
             return list(places.values())
         cubin = folder / f"level-{LEVELS[0]}.cubin"
-        if problem := await self.disassemble(folder, "-c", "-ndf", "-g", cubin):
-            raise InfrastructureError(problem)
+        argv = (self.nvdisasm.path, "-c", "-ndf", "-g", cubin)
+        async with self.slots:
+            end = await self.hub.execute(argv, folder=folder, limits=self.limits)
+        self.spent.nvdisasm += end.cpu
+        if not end.ok:
+            raise InfrastructureError(f"{self.nvdisasm.label} {end.words}")
         unknown, line = set(), 0
         for row in (folder / "stdout").read_text().splitlines():
             if place := _SASS_LINE.search(row):
