@@ -220,6 +220,7 @@ def test_words_say_what_nvdisasm_says_of_the_whole_cubin(
     async def work() -> None:
         async with Hub() as hub:
             asked = oracles(hub, version, target)
+            assert asked.nvdisasm
             head = await asked.head()
             forms = await asked.usable(head, some_forms(1))
             texts = [Generator(head, forms).program(seed).text for seed in range(48)]
@@ -233,7 +234,8 @@ def test_words_say_what_nvdisasm_says_of_the_whole_cubin(
             branches = 0
             for level in LEVELS:
                 cubin = folder / f"level-{level}.cubin"
-                assert not await asked.disassemble(folder, "-c", "-ndf", "-hex", cubin)
+                argv = (asked.nvdisasm.path, "-c", "-ndf", "-hex", cubin)
+                assert (await hub.execute(argv, folder=folder, limits=asked.limits)).ok
                 whole = code_sections((folder / "stdout").read_text())
                 words = code_sections((folder / f"level-{level}.sass").read_text())
                 assert len(words) == len(texts)

@@ -33,7 +33,7 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -139,8 +139,13 @@ def read_cubin(data: bytes) -> Cubin:
                 if value == 8 and len(payload) == 8:
                     symbol, number = struct.unpack("<II", payload)
                     file_info[attribute, symbol] = number
+        banks: dict[str, list[tuple[int, int]]] = {}
+        for section_name, section in sections.items():
+            prefix, _, owner = section_name.removeprefix(".nv.constant").partition(".")
+            if prefix.isascii() and prefix.isdigit():
+                banks.setdefault(owner, []).append((int(prefix), int(section["sh_size"])))
         entries = tuple(
-            _entry(name, symbol, sections, file_info, osabi, reserve)
+            _entry(name, symbol, sections, file_info, sorted(banks.get(name, [])), osabi, reserve)
             for symbol, name in _entry_symbols(sections)
             if f".text.{name}" in sections
         )
@@ -289,6 +294,7 @@ def _entry(
     symbol: int,
     sections: Mapping[str, Any],
     file_info: Mapping[tuple[int, int], int],
+    banks: Sequence[tuple[int, int]],
     osabi: object,
     reserve: int | None,
 ) -> CubinEntry:
@@ -308,11 +314,6 @@ def _entry(
     static_shared: int | None = 0
     if shared := sections.get(f".nv.shared.{name}"):
         static_shared = None if reserve is None else max(int(shared["sh_size"]) - reserve, 0)
-    banks = []
-    for section_name, section in sections.items():
-        prefix, _, owner = section_name.removeprefix(".nv.constant").partition(".")
-        if owner == name and prefix.isascii() and prefix.isdigit():
-            banks.append((int(prefix), int(section["sh_size"])))
     return CubinEntry(
         name=name,
         n_regs=file_info.get((_REGCOUNT, symbol))
@@ -321,7 +322,7 @@ def _entry(
         stack=file_info.get((_FRAME_SIZE, symbol)),
         max_stack=None if max_stack == _UNDETERMINED else max_stack,
         static_shared=static_shared,
-        constants=tuple(sorted(banks)),
+        constants=tuple(banks),
         barriers=barriers,
         threads=threads,
         parameters=tuple(size for _, size in sorted(parameters.items())),

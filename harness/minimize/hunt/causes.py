@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import islice
 
 import msgspec
 
@@ -55,6 +56,10 @@ _REGISTERS = re.compile(r"(\s*\.reg \.\w+ )([^<>]*);")
 _COMMON = ("ld", "st", "ret", "mov")
 _MEMORY = _COMMON[:2]
 _INPUTS_AND_RESULTS = ("ld.param", "ld.global", "st.global")
+
+
+_Step = tuple[frozenset[str], frozenset[str]]
+"""What a step of a reduction does: the lines that go, and those that come."""
 
 
 class LeastProgram(msgspec.Struct, kw_only=True):
@@ -375,6 +380,8 @@ class Causes:
         self.seen = seen
         self.walked: dict[int, set[str]] = {}
         """What was taken out of a hit already, by its seed."""
+        self.refused: set[_Step] = set()
+        """Steps of reductions that made a program which ptxas refuses."""
 
     def is_allowed(self, candidate: str) -> bool:
         """Whether a candidate may be what a program is reduced to."""
@@ -477,27 +484,44 @@ class Causes:
     ) -> str | None:
         """Wrong code, step by step: what is asked at once goes into one module.
 
-        nvdisasm takes as long to start as to read a hundred small programs, so what counts is how
-        often it is started. Chunks of instructions go first, then single ones, then every single
-        step is tried; of what may go alone, as much as may go together. None where the program
-        turns out to be of a cause that came up in the meantime.
+        Chunks of instructions go first, then single ones, then every single step is tried; of what
+        may go alone, as much as may go together. None where the program turns out to be of a cause
+        that came up in the meantime.
         """
-        best, tried = asked.text, {asked.text}
+        best, tried, failed = asked.text, {asked.text}, set[_Step]()
         draw = random.Random(asked.seed)  # noqa: S311 - to repeat, not to hide
 
-        async def smaller(candidates: Iterable[str]) -> list[str]:
-            """Those of them that are as wrong: of the smallest that have some, a module full."""
-            new = {text for text in candidates if _size(text) < _size(best)} - tried
-            tried.update(new)
-            texts = (text for text in sorted(new, key=_size) if is_closed(text))
-            possible = [text for text in texts if not count_unwritten(text)]
-            for first in range(0, len(possible), _MOST_AT_ONCE):
-                some = possible[first : first + _MOST_AT_ONCE]
+        async def smaller(candidates: Iterable[Document], *, again: bool = False) -> list[str]:
+            """Those of them that are as wrong: of the smallest that have some, a module full.
+
+            What failed before is asked `again` where nothing else is left.
+            """
+            size, lines = _size(best), set(best.splitlines())
+            new: list[tuple[tuple[int, int], str, _Step]] = []
+            for document in candidates:
+                text = str(document)
+                of_text = len(document.instructions), len(text)
+                others = set(text.splitlines())
+                step = frozenset(lines - others), frozenset(others - lines)
+                is_vain = step in self.refused or (step in failed and not again)
+                if of_text < size and text not in tried and not is_vain:
+                    new.append((of_text, text, step))
+            new.sort(key=lambda one: one[:2])
+            allowed = (one for one in new if is_closed(one[1]) and not count_unwritten(one[1]))
+            while some := dict(one[1:] for one in islice(allowed, _MOST_AT_ONCE)):
+                tried.update(some)
                 answers = await asyncio.gather(
                     *(self._ask(Asked(text, asked.seed), answer) for text in some)
                 )
-                pairs = zip(some, answers, strict=True)
-                if good := [text for text, one in pairs if is_same_kind(one, answer)]:
+                good: list[str] = []
+                for (text, step), one in zip(some.items(), answers, strict=True):
+                    if is_same_kind(one, answer):
+                        good.append(text)
+                        continue
+                    failed.add(step)
+                    if one.vote is Vote.REFUSED:
+                        self.refused.add(step)
+                if good:
                     return good
             return []
 
@@ -508,13 +532,14 @@ class Causes:
                 if left is None:
                     return None
                 best = left[0].text
-                good = await smaller(str(pruned(step)) for step in steps(parse(best)))
+                candidates = [pruned(step) for step in steps(parse(best))]
+                good = await smaller(candidates) or await smaller(candidates, again=True)
                 if not good:
                     break
                 orders = [good, good[::-1], draw.sample(good, len(good))]
                 groups = [some[: round(part * len(good))] for part in _SHARES for some in orders]
                 joint = [combined(best, group) for group in groups if len(group) > 1]
-                better = await smaller(str(pruned(parse(text))) for text in joint)
+                better = await smaller(pruned(parse(text)) for text in joint)
                 best = min([*good, *better], key=_size)
         return tidy(best)
 

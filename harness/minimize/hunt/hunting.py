@@ -525,7 +525,7 @@ class _HuntedPtxas:
 
     def __post_init__(self) -> None:
         # A reduction does not wait for a turn behind whole modules.
-        beside = asyncio.Semaphore(max(1, self.jobs // 2))
+        beside = asyncio.Semaphore(self.jobs)
         self.together = Together(replace(self.oracles, slots=beside))
 
     @property

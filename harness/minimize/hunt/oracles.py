@@ -399,7 +399,7 @@ _Question = tuple[tuple[int, ...], bool]
 
 
 class Together:
-    """Puts questions that are asked at the same time into one module.
+    """Puts questions that are asked at the same time into one module, and asks about some at once.
 
     A reduction asks about several candidates before it needs the first answer.
     """
@@ -407,7 +407,7 @@ class Together:
     def __init__(self, oracles: Oracles) -> None:
         self.oracles = oracles
         self._waiting: dict[_Question, list[tuple[Asked, asyncio.Future[Answer]]]] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(
         self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
@@ -415,15 +415,19 @@ class Together:
         """A started question; the arguments are those of `Oracles.ask`."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault((levels, is_thorough), []).append((asked, future))
-        if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._work())
+        if len(self._tasks) < self.oracles.jobs:
+            task = asyncio.ensure_future(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return future
 
     async def _work(self) -> None:
-        while self._waiting:
+        while True:
             # Others that are about to ask do so first.
             for _ in range(3):
                 await asyncio.sleep(0)
+            if not self._waiting:
+                return
             levels, is_thorough = next(iter(self._waiting))
             together = self._waiting.pop((levels, is_thorough))
             wanted = [(asked, future) for asked, future in together if not future.cancelled()]
