@@ -126,6 +126,8 @@ MAY_SPAWN = {
     Path("io/processes/hub.py"),
     # Forks jobs inside the child; and looks like `subprocess` to a foreign compiler.
     Path("io/children/supervisor.py"),
+    # Starts a tool that it traces.
+    Path("io/children/forked.py"),
     Path("frontends/triton/child/answers.py"),
     # Beside the GPU, on another machine: none of our other modules is there.
     Path("run/gpu/device/pool.py"),

@@ -305,9 +305,9 @@ def _allowed() -> frozenset[str]:
     return frozenset(form.opcode for form in opcode_forms())
 
 
-def is_closed(text: str) -> bool:
+def is_closed(candidate: str | Document) -> bool:
     """Whether a candidate is of the kind that is generated: no more is open than there."""
-    document = parse(text)
+    document = parse(candidate) if isinstance(candidate, str) else candidate
     allowed = _allowed()
     carry = ""
     for _, op in document.instructions:
@@ -497,7 +497,7 @@ class Causes:
             What failed before is asked `again` where nothing else is left.
             """
             size, lines = _size(best), set(best.splitlines())
-            new: list[tuple[tuple[int, int], str, _Step]] = []
+            new: list[tuple[tuple[int, int], str, _Step, Document]] = []
             for document in candidates:
                 text = str(document)
                 of_text = len(document.instructions), len(text)
@@ -505,10 +505,14 @@ class Causes:
                 step = frozenset(lines - others), frozenset(others - lines)
                 is_vain = step in self.refused or (step in failed and not again)
                 if of_text < size and text not in tried and not is_vain:
-                    new.append((of_text, text, step))
+                    new.append((of_text, text, step, document))
             new.sort(key=lambda one: one[:2])
-            allowed = (one for one in new if is_closed(one[1]) and not count_unwritten(one[1]))
-            while some := dict(one[1:] for one in islice(allowed, _MOST_AT_ONCE)):
+            allowed = (
+                (text, step)
+                for _, text, step, document in new
+                if is_closed(document) and not count_unwritten(document)
+            )
+            while some := dict(islice(allowed, _MOST_AT_ONCE)):
                 tried.update(some)
                 answers = await asyncio.gather(
                     *(self._ask(Asked(text, asked.seed), answer) for text in some)

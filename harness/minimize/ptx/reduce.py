@@ -124,12 +124,12 @@ def undeclared(document: Document) -> frozenset[str]:
     )
 
 
-def count_unwritten(text: str) -> int:
-    """How many registers a PTX text may read before anything wrote them, or never declares.
+def count_unwritten(ptx: str | Document) -> int:
+    """How many registers PTX may read before anything wrote them, or never declares.
 
     One that an instruction writes twice, as both halves of a value, holds either of them.
     """
-    document = parse(text)
+    document = parse(ptx) if isinstance(ptx, str) else ptx
     nameless = [name for name in undeclared(document) if not name.startswith("%")]
     twice = sum(len(op.writes) - len(set(op.writes)) for _, op in document.instructions)
     return undefined_registers(document).total() + len(nameless) + twice

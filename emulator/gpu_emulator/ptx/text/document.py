@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from gpu_emulator.ptx.text.facts import (
     LOC,
@@ -205,7 +205,6 @@ class Document:
         return self.replaced(dict.fromkeys(places, ()))
 
 
-@lru_cache(maxsize=16)
 def parse(text: str) -> Document:
     """Read a module; `str()` of the result is the text."""
     clean = blank_opaque(text)
