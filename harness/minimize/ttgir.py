@@ -100,7 +100,7 @@ class IrModule:
         while True:
             before = len(lost)
             lost |= {n for n, op in enumerate(self.operations) if op.parent in lost}
-            missing = {v for n in lost for v in map(_bare, self.operations[n].results)}
+            missing = {v for n in lost for v in map(bare_name, self.operations[n].results)}
             for index, op in enumerate(self.operations):
                 if op.reads & missing and index not in lost:
                     # What ends a region cannot go alone.
@@ -137,10 +137,11 @@ class IrModule:
 
 def value_names(text: str) -> set[str]:
     """The values that a piece of text names, without the number of a result."""
-    return {_bare(name) for name in _VALUE.findall(text)}
+    return {bare_name(name) for name in _VALUE.findall(text)}
 
 
-def _bare(name: str) -> str:
+def bare_name(name: str) -> str:
+    """Without the number of a result."""
     return name.partition(":")[0].partition("#")[0]
 
 

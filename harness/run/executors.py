@@ -158,10 +158,11 @@ async def run_selections(
                         plan = await plan_launch(bench, place)
                         session = plan.session
                         notes += (*plan.notes, *plan.warnings)
-                        inputs = await source.inputs(PLAIN_TARGET, place.target)
                         cells = list(survey.choose(place, plan))
-                        refused = (cell for cell in plan.cells if _is_refused(inputs, cell))
-                        cells += [cell for cell in refused if cell not in cells]
+                        if launch.spec.file is None:  # there is launch code
+                            inputs = await source.inputs(PLAIN_TARGET, place.target)
+                            refused = (cell for cell in plan.cells if _is_refused(inputs, cell))
+                            cells += [cell for cell in refused if cell not in cells]
                         jobs = [executor.execute(bench, cell) for cell in cells]
                         for executed in await asyncio.gather(*jobs):
                             keep_execution(store, number, executed)

@@ -189,6 +189,10 @@ def bind(
     for name, kind in signature:
         if name in constants:
             continue
+        if isinstance(name, int) and name < len(variant.arguments):
+            # Of a file of IR Triton knows places alone.
+            binder.take(variant.arguments[name], kind)
+            continue
         if name not in by_name:
             raise BindingError(f"the launch has no argument {name!r}")
         binder.take(by_name[name], kind)

@@ -22,8 +22,10 @@ from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
+from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.judging.judge import judge as judge_compilation
 from harness.run.emulating import emulate
+from harness.run.ir_launch import guessed_launch
 from harness.run.jobs import Emulated, RunTrial
 from harness.run.judging import judge
 from harness.run.launch import Launch, RunEvidence, evidence_of
@@ -169,6 +171,9 @@ class RecordedLaunch(LaunchSource):
             NotRunError: the launch code does not come to it.
             TriageError: the launch code cannot be run with values.
         """
+        spec = self.selection.launches[0].spec
+        if spec.file and spec.file.suffix in IR_SUFFIXES:
+            return guessed_launch(spec.file.read_text(), self.bench.store.artifacts.put)
         if record.grid is None and not record.views:
             raise NotRunError(
                 "the launch code has it compiled (so does a file of Inductor's) and never launches "

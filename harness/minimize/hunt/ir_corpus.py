@@ -237,8 +237,13 @@ class IrProgram:
 
 def operation_names(module: IrModule) -> set[str]:
     """The names of all operations of its functions."""
-    codes = (_CODE.match(op.header) for op in module.operations if op.depth > 1)
-    return {code[2] for code in codes if code}
+    return {operation_name(op) for op in module.operations if op.depth > 1} - {""}
+
+
+def operation_name(operation: IrOperation) -> str:
+    """The name of an operation, with that of its dialect."""
+    code = _CODE.match(operation.header)
+    return code[2] if code else ""
 
 
 def changed_ir(seed: int, sources: Sequence[IrSource]) -> IrProgram:

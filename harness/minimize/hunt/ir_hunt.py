@@ -7,35 +7,65 @@ that says no, in words, to what it is given does not: a changed module need not 
 
 from __future__ import annotations
 
+import hashlib
+import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 from msgspec import structs
 
+from gpu_emulator.ptx.text.facts import instructions_sha256
+from gpu_emulator.values import Budget
 from harness.frontends.bench.bench import Kept
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.launch_code import capture_request
-from harness.frontends.registry import front_end
+from harness.frontends.registry import form_of, front_end
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.judging.messages import crash_words, first_error
 from harness.judging.signature import template
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind
 from harness.minimize.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
+from harness.minimize.hunt.ir_defined import left_open
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_causes import TritonCauses
-from harness.minimize.hunt.triton_oracles import FAILURES, Care, TritonOracles
+from harness.minimize.hunt.triton_oracles import FAILURES, Care, TritonOracles, as_answer
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.ttgir import IR_FORMAT, IrModule
+from harness.run.comparing import Array
+from harness.run.emulating import emulate_once
+from harness.run.ir_launch import guessed_launch
+from harness.run.judging import judge
+from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
+from harness.run.launching import NotRunError, launch_of_text, why_refused
+from harness.run.recording import PLAIN_TARGET
+from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials, read_schedules, trials_of
 from harness.values.errors import InfrastructureError, UsageError
+from harness.values.execution import LaunchVariant
+from harness.values.kernel import Scalar
+from harness.values.limits import limits_of
 from harness.values.outcome import Capture
 from harness.values.target import Target
+from harness.values.toolchain import without_evidence
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 # Seconds for one module: what takes longer hangs.
 _LONGEST = 60.0
+# Orders that show the most, and how the plain variant is executed.
+_QUICK = read_schedules("first/early,last/late")
+_PLAIN = read_schedules("lockstep/early")
+_BUDGET = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
+# A generated kernel executes less than a million; a loop that lost its end is not waited for.
+_SMALL = Budget(max_instructions=20_000_000)
+# What makes places and numbers, in any module.
+_COMMON = re.compile(
+    r"arith\.(?:constant|muli|addi|extsi)|scf\.yield|tt\.(?:make_range|splat|addptr|broadcast"
+    r"|expand_dims|return|reduce\.return|scan\.return)"
+)
+_NOT_FUSED = {"enable_fp_fusion": False}
 # What MLIR prints of a module after a pass that failed, up to the next of its kind.
 _AFTER_FAILURE = re.compile(
     r"^// -----// IR Dump After \S+ Failed[^\n]*\n(.*?)(?=^// -----//|\Z)", re.DOTALL | re.MULTILINE
@@ -52,11 +82,11 @@ class IrOracles(TritonOracles):
     broken: dict[str, bool] = field(init=False, default_factory=dict)
 
     async def answer_of(self, asked: Asked, care: Care) -> Answer:
-        """An answer for a module; nothing is executed, so each is as careful."""
+        """An answer for a module; what can be lowered is executed, where it means something."""
         target = self.targets[asked.seed % len(self.targets)]
         verdict, log = await self._judged(asked.text, target)
         if verdict is None:
-            return Answer(vote=Vote.ASSEMBLED)
+            return await self._voted(asked, target, care)
         key = verdict.signature.key if verdict.signature else ""
         is_hit = verdict.kind in FAILURES
         if verdict.stage is Stage.CAPTURE:
@@ -111,6 +141,144 @@ class IrOracles(TritonOracles):
             raise InfrastructureError(verdict.reason)
         return verdict, lowering.log
 
+    async def _voted(self, asked: Asked, target: Target, care: Care) -> Answer:
+        """The vote of a module's variants: with the stages of this seed, and with none.
+
+        Who is accused by a quick look is looked at with all care; and once more without contraction
+        of products and sums, which rounds otherwise on one side alone.
+        """
+        if suffix_of(asked.text) == ".ttgir":
+            return Answer(vote=Vote.ASSEMBLED)
+        if why := left_open(IrModule.read(asked.text)):
+            return Answer(vote=Vote.LEFT_OUT, words=f"not executed: {why}")
+        options = drawn_options(asked.seed)
+        looks = [] if care is Care.THOROUGH else [(Care.QUICK, options)]
+        if care is not Care.QUICK:
+            looks += [(Care.THOROUGH, {**options, **_NOT_FUSED}), (Care.THOROUGH, options)]
+        answer = Answer(vote=Vote.RIGHT)
+        for how, more in looks:
+            try:
+                answer = await self._compared(asked.text, target, more, how)
+            except NotRunError as error:
+                return Answer(vote=Vote.LEFT_OUT, words=f"not executed: {error}")
+            if not answer.is_hit:
+                break
+        return answer
+
+    async def _compared(
+        self, text: str, target: Target, options: Mapping[str, Scalar], care: Care
+    ) -> Answer:
+        """What a module computes with these options, held to its plain variants.
+
+        Raises:
+            NotRunError: the module leaves open what it computes, or cannot be executed.
+        """
+        contents: dict[str, bytes] = {}
+
+        def keep(data: bytes) -> str:
+            sha256 = hashlib.sha256(data).hexdigest()
+            contents[sha256] = data
+            return sha256
+
+        async def run(launch: Launch, ptx: str, trusted: Sequence[Trusted]) -> RunEvidence:
+            once = await emulate_once(self.bench, launch.emulation, ptx, contents)
+            contents.update(once.contents)
+            held = replace(launch, trusted=tuple(trusted))
+            return evidence_of(held, once.emulated, contents.__getitem__)
+
+        variant, is_quick = guessed_launch(text, keep), care is Care.QUICK
+        ptx, mine = await self._launch(text, target, options, variant)
+        warps = [options["num_warps"]]
+        # Sums in another order: what that changes says nothing.
+        warps += [] if is_quick else [4 if warps == [8] else 8]
+        trusted: list[Trusted] = []
+        for number in warps:
+            plain, launch = await self._plain(
+                text, target, {**options, "num_warps": number}, variant
+            )
+            if is_quick and instructions_sha256(plain) == instructions_sha256(ptx):
+                return Answer(vote=Vote.RIGHT)
+            launch = launch.run_as(trials_of(_PLAIN, races=not is_quick), _SMALL)
+            evidence = await run(launch, plain, trusted)
+            judgement = judge(evidence)
+            if not judgement.verdict.is_fine:
+                raise NotRunError(f"without stages it is {judgement.verdict}: {judgement.reason}")
+            buffers = evidence.ran[0].buffers
+            if not all(is_finite(evidence.values(one, buffers)) for one in evidence.tensors):
+                raise NotRunError("values overflow: the order of sums decides")
+            trusted.append(Trusted(words="what it computes without stages", buffers=buffers))
+        trials = default_trials()
+        if is_quick:  # garbage is tried where somebody is accused
+            trials = trials_of(_QUICK, races=False)[: len(_QUICK)]
+        orders = sum(not trial.schedule.garbage for trial in trials)
+        judgement = judge(await run(mine.run_as(trials, _BUDGET), ptx, trusted))
+        races = sorted({(race.space, race.words) for race in judgement.races if not race.formal})
+        if any(space == "global" for space, _ in races):
+            raise NotRunError(f"a race in memory: {races[0][1]}")
+        named = ", ".join(f"{name}={value}" for name, value in options.items())
+        words = f"{target}, {named}: {without_evidence(judgement.reason)}"
+        answer = as_answer(judgement.verdict, words, judgement.schedule, orders=orders)
+        return structs.replace(answer, race=races[-1][1]) if answer.is_hit and races else answer
+
+    async def _plain(
+        self, text: str, target: Target, options: Mapping[str, Scalar], variant: LaunchVariant
+    ) -> tuple[str, Launch]:
+        """The plain variant; for the target itself, where it cannot be had for another."""
+        options = {**options, "num_stages": 1}
+        try:
+            return await self._launch(text, PLAIN_TARGET, options, variant, is_plain=True)
+        except NotRunError:
+            return await self._launch(text, target, options, variant, is_plain=True)
+
+    async def _launch(
+        self,
+        text: str,
+        target: Target,
+        options: Mapping[str, Scalar],
+        variant: LaunchVariant,
+        *,
+        is_plain: bool = False,
+    ) -> tuple[str, Launch]:
+        """The PTX of a module with these options, and its launch.
+
+        Raises:
+            NotRunError: it cannot be compiled, or not launched.
+        """
+        code = LaunchCode(file=Path(f"kernel{suffix_of(text)}"), function=None, overrides=options)
+        if is_plain:
+            code = code.with_configs("*", [options])
+        bench, front = self.bench, front_end(self.compiler.kind)
+        assert isinstance(front, CapturedFrontEnd)
+        request = capture_request(code, target)
+        more = {"limits": bench.limits.message(), "ptxas": None, "until": None}
+        job = await front.compile_text(bench, self.compiler, text, request, more)
+        try:
+            nothing = Kept(value=Capture(records=[], pruned={}, ptxas="", triton=""))
+            launch = CapturedLaunch(capture=nothing, compiler=self.compiler, request=request)
+            lowered = await form_of(self.compiler.kind).lowered(bench, launch, job, None)
+        finally:
+            bench.hub.drop_folder(job.folder)
+        assert lowered is not None, "it is compiled to the end"
+        if lowered.ptx is None:
+            raise NotRunError(f"for {target}: {front.judge(lowered.lowering).reason}")
+        if lowered.reading and lowered.reading.facts and lowered.reading.facts.is_trap_stub:
+            raise NotRunError(f"for {target} it is a trap")
+        limits = limits_of(target.capability)
+        if refused := why_refused(lowered.ptx, lowered.lowering, target, limits):
+            raise NotRunError(f"for {target}: {refused}")
+        return lowered.ptx, launch_of_text(lowered.ptx, lowered.lowering.metadata, variant)
+
+
+def drawn_options(seed: int) -> dict[str, Scalar]:
+    """The stages and warps that a module of this seed is compiled with."""
+    draw = random.Random(f"options {seed}")  # noqa: S311 - to repeat, not to hide
+    return {"num_warps": draw.choice((4, 4, 4, 8)), "num_stages": draw.choice((2, 3, 4))}
+
+
+def is_finite(values: Array) -> bool:
+    """Whether no value has overflowed: the order of its parts would decide."""
+    return values.dtype.kind in "iub" or bool(np.isfinite(values).all())
+
 
 def suffix_of(text: str) -> str:
     """How a file of this module is named: TTGIR fixes its warps."""
@@ -139,32 +307,46 @@ def fitting_sources(
 
 @dataclass(slots=True, kw_only=True)
 class IrCauses(TritonCauses):
-    """All causes that a hunt has found in a Triton by changes of its IR."""
+    """All causes that a hunt has found in a Triton by changes of its IR.
+
+    What is wrong has a name by its race, else by how it is wrong and by the operations that are
+    left.
+    """
 
     form = IR_FORMAT
     tests = 250
     sources: Mapping[Target, list[IrSource]]
 
     def mark(self, asked: Asked, answer: Answer) -> str:
-        """What a hit is most likely about: the pass, and how it fails."""
-        return str(answer.signature)
+        """What a hit is most likely about: the pass, and how it fails; or the race."""
+        return f"{answer.signature} {answer.race}"
 
     def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
-        """Whether a hit fails as a cause does."""
-        return is_same_kind(cause.least.answer, answer)
+        """Whether a hit fails as a cause does; where it is wrong, by the same race, else by name.
+
+        Without a race it has all operations that are left of the cause.
+        """
+        least = cause.least
+        if not is_same_kind(least.answer, answer) or least.answer.race != answer.race:
+            return False
+        if answer.vote is Vote.FAILS or answer.race:
+            return True
+        return set(least.opcodes) <= operation_names(IrModule.read(asked.text))
 
     async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
         """The hit without the steps that it does not need."""
         made = changed_ir(asked.seed, self.sources[self.plan.target_of(asked.seed)])
         text, steps = asked.text, made.steps
-        if not is_same_kind(await self.look(asked), answer):
+        like = await self.look(asked)
+        # Of all orders, which decide how it is wrong, a quick look sees two.
+        if not is_same_kind(like, answer) and not like.vote is answer.vote is Vote.WRONG:
             return None
         for step in made.steps if text == made.text else ():
             fewer = tuple(one for one in steps if one != step)
             less = made.source.changed(fewer)
-            if is_same_kind(await self.look(Asked(less, asked.seed)), answer):
+            if is_same_kind(await self.look(Asked(less, asked.seed)), like):
                 text, steps = less, fewer
-        return text, answer
+        return text, like
 
     def is_allowed(self, candidate: str) -> bool:
         """Triton's reader says so."""
@@ -175,14 +357,19 @@ class IrCauses(TritonCauses):
         return text
 
     def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
-        """A reduced module: it is named by the message of the pass."""
+        """A reduced module: it is named by the message of the pass, or by how it is wrong."""
         module = IrModule.read(asked.text)
+        opcodes = tuple(sorted(operation_names(module)))
+        name = template(answer.words.partition(": ")[2])[:160]
+        if answer.vote is Vote.WRONG:
+            telling = " ".join(word for word in opcodes if not _COMMON.match(word))
+            name = f"{answer.race or str(answer.signature).replace('_', ' ')} ({telling})"
         return LeastProgram(
             text=asked.text,
             seed=asked.seed,
             answer=answer,
-            name=template(answer.words.partition(": ")[2])[:160],
-            opcodes=tuple(sorted(operation_names(module))),
+            name=name,
+            opcodes=opcodes,
             instructions=module.count(),
         )
 

@@ -40,7 +40,13 @@ from harness.minimize.hunt.hunting import (
     write_folders,
 )
 from harness.minimize.hunt.ir_corpus import IrSource, changed_ir
-from harness.minimize.hunt.ir_hunt import IrCauses, IrOracles, fitting_sources, suffix_of
+from harness.minimize.hunt.ir_hunt import (
+    IrCauses,
+    IrOracles,
+    drawn_options,
+    fitting_sources,
+    suffix_of,
+)
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_causes import TritonCauses, has_all
 from harness.minimize.hunt.triton_oracles import Care, TritonOracles
@@ -96,7 +102,11 @@ class TritonPlan(HuntPlan, frozen=True, kw_only=True):
     def command(self, folder: str, least: LeastProgram) -> str:
         what = f"run --kernel {folder}/launch.py"
         if self.corpus:
-            what = f"compile --kernel {folder}/{Path(folder).name}{suffix_of(least.text)}"
+            verb = "run" if least.answer.vote is Vote.WRONG else "compile"
+            what = f"{verb} --kernel {folder}/{Path(folder).name}{suffix_of(least.text)}"
+        if self.corpus and verb == "run":
+            options = drawn_options(least.seed).items()
+            what += "".join(f" --set {name}={value}" for name, value in options)
         return f"triage {what} --sm {self.target_of(least.seed)} --triton {self.triton.version}"
 
 
@@ -178,10 +188,17 @@ class _HuntedIr(_HuntedTriton):
         if (source, target) not in self.unchanged:
             first = Asked(source.module.text, asked.seed)
             self.unchanged[source, target] = asyncio.ensure_future(self.oracles.ask([first]))
-        [answer] = await self.unchanged[source, target]
-        if answer.vote is not Vote.ASSEMBLED:
-            return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {answer.words}")
-        return (await self.oracles.ask([asked]))[0]
+        [unchanged] = await self.unchanged[source, target]
+        if unchanged.vote in (Vote.FAILS, Vote.REFUSED):
+            return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {unchanged.words}")
+        [answer] = await self.oracles.ask([asked])
+        if answer.vote is Vote.WRONG:
+            first = Asked(source.module.text, asked.seed)
+            [unchanged] = await self.oracles.ask([first])
+            if unchanged.vote is Vote.WRONG:
+                words = f"a file as it is: {unchanged.words}"
+                return Answer(vote=Vote.LEFT_OUT, words=words)
+        return answer
 
     def causes(self, state: HuntState) -> Pursuit:
         return IrCauses(
@@ -189,7 +206,7 @@ class _HuntedIr(_HuntedTriton):
         )
 
     def spent(self) -> dict[str, float]:
-        return {"Triton": self.oracles.bench.cpu_seconds}
+        return {"Triton and the emulator": self.oracles.bench.cpu_seconds}
 
 
 def has_gluon(triton: Compiler) -> bool:

@@ -27,7 +27,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -98,7 +98,10 @@ class _Session(recorded.RecordedSession):
         if not ask["file"].endswith(_SUFFIXES):
             return super().run(ask, log)
         recorder = self.recorder(ask, log)
-        recorder.keep(read_ir(ask["file"], ask["overrides"], ask["device"]["capability"]))
+        records = [read_ir(ask["file"], ask["overrides"], ask["device"]["capability"])]
+        configs = recorded.asked_configs(ask["injected"], records[0].kernel)
+        for record in records if configs is None else map(records[0].with_config, configs):
+            recorder.keep(record)
         return recorder, None
 
     def capture(self, ask: Message) -> Message:
@@ -356,17 +359,29 @@ def _flags(command: list[str]) -> dict[str, Any]:
 
 
 _SUFFIXES = (".ttir", ".ttgir")
+# What a loop says of itself: stages of its own, say.
+_OF_LOOP = re.compile(r"^(\s*\}) \{[^{}]*\}", re.MULTILINE)
 _KERNEL = re.compile(r'tt\.func public @(?:"([^"\n]{1,500})"|([\w.$-]{1,500}))\s{0,9}\(')
 
 
 @dataclass(kw_only=True)
 class IrRecord(recorded.Record):
-    """A file of IR, the options to compile it with, and the target."""
+    """A file of IR, the options to compile it with, and the target.
+
+    `is_plain`: its loops have no options of their own.
+    """
 
     # Triton reads it before any stage begins.
     first_stage: ClassVar[str] = "capture"
     options: dict[str, Any]
     capability: int
+    is_plain: bool = False
+
+    def with_config(self, config: dict[str, Any]) -> IrRecord:
+        """The same with a config in place of its own; with one stage no loop has more."""
+        options, is_plain = {**self.options, **config}, config.get("num_stages") == 1
+        key = recorded.hash_of(self.key, sorted(options.items()), is_plain)
+        return replace(self, options=options, is_plain=is_plain, key=key)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -374,8 +389,12 @@ class IrRecord(recorded.Record):
         return {n: v for n, v in self.options.items() if default.get(n) != v}
 
     def compile(self) -> Any:
-        target = GPUTarget("cuda", self.capability, 32)
-        return triton.compile(self.file, target=target, options=dict(self.options))
+        target, file = GPUTarget("cuda", self.capability, 32), Path(self.file)
+        if self.is_plain:
+            text = _OF_LOOP.sub(r"\1", file.read_text())
+            file = Path(tempfile.mkdtemp(), file.name)
+            file.write_text(text)
+        return triton.compile(str(file), target=target, options=dict(self.options))
 
 
 def read_ir(file: str, options: dict[str, Any], capability: int) -> IrRecord:
