@@ -158,6 +158,9 @@ async def run_selections(
                         plan = await plan_launch(bench, place)
                         session = plan.session
                         notes += (*plan.notes, *plan.warnings)
+                        if launch.spec.file:
+                            words = "what its arguments are is guessed, by their types; one program"
+                            notes.append(f"{selection.repro.name}: {words}")
                         cells = list(survey.choose(place, plan))
                         if launch.spec.file is None:  # there is launch code
                             inputs = await source.inputs(PLAIN_TARGET, place.target)

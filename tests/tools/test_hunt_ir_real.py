@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,66 @@ module {
 }
 """
 
+# A product in a branch of a loop. With stages of its own the next copy goes into the buffer before
+# the product reads it: `reports/hunt-product-in-branch`.
+PRODUCT = """\
+module {
+  tt.func public @kernel(%x: !tt.ptr<f16> {tt.divisibility = 16 : i32}, %out: !tt.ptr<f32> \
+{tt.divisibility = 16 : i32}, %n: i32, %limit: i32) attributes {noinline = false} {
+    %total = arith.constant dense<0.000000e+00> : tensor<32x32xf32>
+    %cst = arith.constant dense<0.000000e+00> : tensor<32x64xf16>
+    %c1 = arith.constant 1 : i32
+    %c0 = arith.constant 0 : i32
+    %cst_1 = arith.constant dense<0.000000e+00> : tensor<64x32xf32>
+    %cst_2 = arith.constant dense<1.562500e-02> : tensor<32x32xf32>
+    %c64 = arith.constant 64 : i32
+    %cst_4 = arith.constant dense<256> : tensor<32x1xi32>
+    %r64 = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    %result:2 = scf.for %step = %c0 to %n step %c1 iter_args(%total_6 = %total, %result_7 = \
+%cst_1) -> (tensor<32x32xf32>, tensor<64x32xf32>)  : i32 {
+      %tile = arith.constant dense<0> : tensor<32x1xi32>
+      %tile_8 = arith.cmpi slt, %tile, %cst_4 : tensor<32x1xi32>
+      %tile_10 = tt.splat %x : !tt.ptr<f16> -> tensor<32x1x!tt.ptr<f16>>
+      %tile_12 = arith.muli %step, %c64 : i32
+      %tile_13 = tt.splat %tile_12 : i32 -> tensor<64xi32>
+      %tile_14 = arith.addi %tile_13, %r64 : tensor<64xi32>
+      %tile_15 = tt.expand_dims %tile_14 {axis = 0 : i32} : tensor<64xi32> -> tensor<1x64xi32>
+      %tile_16 = tt.broadcast %tile_10 : tensor<32x1x!tt.ptr<f16>> -> tensor<32x64x!tt.ptr<f16>>
+      %tile_17 = tt.broadcast %tile_15 : tensor<1x64xi32> -> tensor<32x64xi32>
+      %tile_18 = tt.addptr %tile_16, %tile_17 : tensor<32x64x!tt.ptr<f16>>, tensor<32x64xi32>
+      %tile_19 = tt.broadcast %tile_8 : tensor<32x1xi1> -> tensor<32x64xi1>
+      %tile_20 = tt.load %tile_18, %tile_19, %cst : tensor<32x64x!tt.ptr<f16>>
+      %total_21 = tt.trans %tile_20 {order = array<i32: 1, 0>} : tensor<32x64xf16> -> \
+tensor<64x32xf16>
+      %total_22 = tt.dot %tile_20, %total_21, %total_6, inputPrecision = tf32 : \
+tensor<32x64xf16> * tensor<64x32xf16> -> tensor<32x32xf32>
+      %8 = arith.cmpi slt, %step, %limit : i32
+      %9 = scf.if %8 -> (tensor<64x32xf32>) {
+        %result_24 = arith.mulf %total_22, %cst_2 : tensor<32x32xf32>
+        %result_25 = arith.truncf %result_24 : tensor<32x32xf32> to tensor<32x32xf16>
+        %result_26 = tt.dot %total_21, %result_25, %cst_1, inputPrecision = tf32 : \
+tensor<64x32xf16> * tensor<32x32xf16> -> tensor<64x32xf32>
+        scf.yield %result_26 : tensor<64x32xf32>
+      } else {
+        scf.yield %result_7 : tensor<64x32xf32>
+      }
+      scf.yield %total_22, %9 : tensor<32x32xf32>, tensor<64x32xf32>
+    } {tt.num_stages = 1 : i32}
+    %0 = tt.expand_dims %r64 {axis = 1 : i32} : tensor<64xi32> -> tensor<64x1xi32>
+    %2 = tt.splat %out : !tt.ptr<f32> -> tensor<64x1x!tt.ptr<f32>>
+    %3 = tt.addptr %2, %0 : tensor<64x1x!tt.ptr<f32>>, tensor<64x1xi32>
+    %5 = tt.broadcast %3 : tensor<64x1x!tt.ptr<f32>> -> tensor<64x32x!tt.ptr<f32>>
+    tt.store %5, %result#1 : tensor<64x32x!tt.ptr<f32>>
+    tt.return
+  }
+}
+"""
+STAGED = PRODUCT.replace("num_stages = 1", "num_stages = 3")
+# 4 steps of 64 numbers, and memory for 65,536.
+OUTSIDE = PRODUCT.replace("%c64 = arith.constant 64", "%c64 = arith.constant 65536")
+UNDEFINED = PRODUCT.replace("%tile_18, %tile_19, %cst :", "%tile_18, %tile_19 :")
+MODULES = (STAGED, OUTSIDE, UNDEFINED)
+
 
 def test_a_refusal_in_words_is_no_failure_and_broken_ir_is_one(
     toolchain_cache: Path, tmp_path: Path
@@ -84,7 +145,9 @@ def test_a_refusal_in_words_is_no_failure_and_broken_ir_is_one(
 
     with Store.open(tmp_path / "home") as store:
         right, unread, descriptor, crashing, dead = asyncio.run(ask(store))
-    assert right == Answer(vote=Vote.ASSEMBLED)
+    # Two pieces of assembly: nobody says what these compute.
+    assert right.vote is Vote.LEFT_OUT
+    assert "tt.elementwise_inline_asm may leave something open" in right.words
     assert unread.vote is Vote.REFUSED
     assert "use of undeclared SSA value name" in unread.words
     assert descriptor.vote is Vote.REFUSED
@@ -93,6 +156,67 @@ def test_a_refusal_in_words_is_no_failure_and_broken_ir_is_one(
     assert "does not match number of parameters" in crashing.words
     assert dead.vote is Vote.FAILS
     assert "ConvertTritonToTritonGPU failed: type of return operand 0" in dead.words
+
+
+def test_a_module_is_held_to_itself_without_stages(toolchain_cache: Path, tmp_path: Path) -> None:
+    assert toolchain_cache.parent
+
+    async def ask(store: Store) -> list[Answer]:
+        async with at_bench(store, CompileOptions(jobs=2)) as bench:
+            triton = front_end("triton").install("3.9.0")
+            oracles = IrOracles(bench=bench, compiler=triton, targets=[Target.parse("90a")])
+            return await oracles.ask([Asked(text, 0) for text in (*MODULES, PRODUCT)])
+
+    with Store.open(tmp_path / "home") as store:
+        staged, outside, undefined, right = asyncio.run(ask(store))
+    assert right.vote is Vote.RIGHT
+    assert "agrees with what it computes without stages" in right.words
+    assert staged.vote is Vote.WRONG
+    assert staged.race == "write-read shared: cp.async and wgmma.mma_async"
+    # An order of copies in which it is right, too: a GPU may keep it.
+    assert staged.is_latent
+    assert outside.vote is Vote.LEFT_OUT
+    assert "without stages it is memory_fault" in outside.words
+    assert undefined.vote is Vote.LEFT_OUT
+    assert undefined.words == "a load does not say what is masked"
+
+
+def test_a_file_of_ir_is_run_on_what_its_arguments_say(triage: Triage) -> None:
+    for name, text, code, verdict in (
+        ("right", PRODUCT, 0, "consistent"),
+        ("wrong", STAGED, 1, "wrong_result"),
+    ):
+        (triage.folder / f"{name}.ttir").write_text(text)
+        done = triage(
+            "run", "--kernel", f"{name}.ttir", "--sm", "90a", "--triton", "3.9.0", "--json"
+        )
+        assert done.returncode == code, done.stderr
+        document = json.loads(done.stdout)
+        [row] = document["runs"]
+        assert row["run"] == verdict
+        assert "num_stages=1 on sm_80" in row["run_reason"]
+        assert any("guessed" in note for note in document["notes"])
+
+
+@pytest.mark.long
+def test_a_hunt_finds_wrong_code_in_a_file_that_is_right(triage: Triage) -> None:
+    corpus = triage.folder / "corpus"
+    corpus.mkdir()
+    (corpus / "kernel.ttir").write_text(PRODUCT)
+    sources = sources_of([PRODUCT])
+    changed = ((seed, changed_ir(seed * 1_000_000_000, sources)) for seed in itertools.count())
+    seed = next(n for n, one in changed if one.text == STAGED)
+    words = ["hunt", "triton", "--corpus", "corpus", "--sm", "90a", "--triton", "3.9.0", "--json"]
+    done = triage(*words, "--seed", str(seed), "--max-tries", "1", "--for", "9m", "--jobs", "2")
+    assert done.returncode == 1, done.stderr
+    [cause] = json.loads(done.stdout)["causes"]
+    assert cause["vote"] == "wrong"
+    assert cause["name"].startswith("write-read shared: cp.async and wgmma.mma_async (")
+    assert {"tt.load", "tt.dot", "scf.for", "scf.if"} <= set(cause["opcodes"])
+    assert cause["command"].startswith("triage run --kernel ")
+    again = triage(*shlex.split(cause["command"])[1:])
+    assert again.returncode == 1
+    assert "wrong_result" in again.stdout
 
 
 def test_a_hunt_changes_a_file_until_triton_dies_and_writes_what_is_left(triage: Triage) -> None:

@@ -76,9 +76,11 @@ _AFTER_FAILURE = re.compile(
 class IrOracles(TritonOracles):
     """One Triton; a module is lowered for one of the targets, by its seed. Nothing is kept.
 
-    `broken` says of failures, by their signature, whether the pass left IR that is not valid.
+    Of TTIR, what can be lowered is executed, if it `executes`. `broken` says of failures, by their
+    signature, whether the pass left IR that is not valid.
     """
 
+    executes: bool = True
     broken: dict[str, bool] = field(init=False, default_factory=dict)
 
     async def answer_of(self, asked: Asked, care: Care) -> Answer:
@@ -86,7 +88,9 @@ class IrOracles(TritonOracles):
         target = self.targets[asked.seed % len(self.targets)]
         verdict, log = await self._judged(asked.text, target)
         if verdict is None:
-            return await self._voted(asked, target, care)
+            is_executed = self.executes and suffix_of(asked.text) == ".ttir"
+            vote = await self._voted(asked, target, care) if is_executed else None
+            return vote or Answer(vote=Vote.ASSEMBLED)
         key = verdict.signature.key if verdict.signature else ""
         is_hit = verdict.kind in FAILURES
         if verdict.stage is Stage.CAPTURE:
@@ -147,10 +151,8 @@ class IrOracles(TritonOracles):
         Who is accused by a quick look is looked at with all care; and once more without contraction
         of products and sums, which rounds otherwise on one side alone.
         """
-        if suffix_of(asked.text) == ".ttgir":
-            return Answer(vote=Vote.ASSEMBLED)
         if why := left_open(IrModule.read(asked.text)):
-            return Answer(vote=Vote.LEFT_OUT, words=f"not executed: {why}")
+            return Answer(vote=Vote.LEFT_OUT, words=why)
         options = drawn_options(asked.seed)
         looks = [] if care is Care.THOROUGH else [(Care.QUICK, options)]
         if care is not Care.QUICK:
@@ -160,7 +162,7 @@ class IrOracles(TritonOracles):
             try:
                 answer = await self._compared(asked.text, target, more, how)
             except NotRunError as error:
-                return Answer(vote=Vote.LEFT_OUT, words=f"not executed: {error}")
+                return Answer(vote=Vote.LEFT_OUT, words=str(error))
             if not answer.is_hit:
                 break
         return answer

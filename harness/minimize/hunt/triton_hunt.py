@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,11 @@ class _HuntedTriton:
     known: list[Cause] = field(default_factory=list)
 
     @property
+    def notes(self) -> Iterable[str]:
+        """What else there is to say at the end."""
+        return ()
+
+    @property
     def jobs(self) -> int:
         return self.oracles.jobs
 
@@ -178,6 +183,21 @@ class _HuntedIr(_HuntedTriton):
     unchanged: dict[tuple[IrSource, Target], asyncio.Future[list[Answer]]] = field(
         default_factory=dict
     )
+    lowering: IrOracles = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Changes of what leaves open what it computes, or is wrong as it is, say nothing.
+        self.lowering = replace(self.oracles, executes=False)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Which files are lowered alone, and why."""
+        for (source, target), asking in self.unchanged.items():
+            answers = asking.result() if asking.done() and not asking.cancelled() else ()
+            for answer in answers:
+                if answer.vote in (Vote.LEFT_OUT, Vote.WRONG):
+                    kernel = read_triton_ir(source.module.text).kernel
+                    yield f"{kernel} for {target} is not executed: {answer.words}"
 
     def program(self, seed: int) -> GeneratedProgram:
         return changed_ir(seed, self.sources[self.plan.target_of(seed)])
@@ -191,6 +211,8 @@ class _HuntedIr(_HuntedTriton):
         [unchanged] = await self.unchanged[source, target]
         if unchanged.vote in (Vote.FAILS, Vote.REFUSED):
             return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {unchanged.words}")
+        if unchanged.vote in (Vote.LEFT_OUT, Vote.WRONG):
+            return (await self.lowering.ask([asked]))[0]
         [answer] = await self.oracles.ask([asked])
         if answer.vote is Vote.WRONG:
             first = Asked(source.module.text, asked.seed)
@@ -247,7 +269,9 @@ async def hunt_triton(
         if isinstance(oracles, IrOracles):
             sources = fitting_sources(plan.corpus, plan.targets)
             hunted = _HuntedIr(plan=plan, oracles=oracles, sources=sources)
-        return await hunt_in(hunted, plan, store, tell, show)
+        report = await hunt_in(hunted, plan, store, tell, show)
+        report.notes += hunted.notes
+        return report
 
 
 def write_triton_repros(report: HuntReport, home: Path) -> list[str]:

@@ -190,6 +190,7 @@ def hunt_document(report: HuntReport, folders: Sequence[str]) -> dict[str, Any]:
                 "versions": cause.least.versions,
                 "targets": cause.least.targets,
                 "path": path,
+                "command": plan.command(path, cause.least),
             }
             for cause, path in zip(causes, folders, strict=True)
         ],
