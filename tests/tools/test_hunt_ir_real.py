@@ -195,7 +195,7 @@ def test_a_file_of_ir_is_run_on_what_its_arguments_say(triage: Triage) -> None:
         [row] = document["runs"]
         assert row["run"] == verdict
         assert "num_stages=1 on sm_80" in row["run_reason"]
-        assert any("guessed" in note for note in document["notes"])
+        assert any("guessed" in note for note in document["summary"]["notes"])
 
 
 @pytest.mark.long

@@ -170,8 +170,8 @@ def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
     "--corpus",
     type=FilePath(exists=True, file_okay=False),
     metavar="DIR",
-    help="Change the .ttir and .ttgir files of this folder, and make no kernels; nothing is "
-    "executed, what Triton fails on by itself is found.",
+    help="Change the .ttir and .ttgir files of this folder, and make no kernels; what Triton fails "
+    "on by itself is found, and what a .ttir file computes with stages and not without.",
 )
 @_hunt_options
 @execution_options
