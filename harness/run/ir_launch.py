@@ -1,4 +1,4 @@
-"""What a file of Triton's IR is launched with: by the types of its arguments, since nobody says.
+"""What a file of Triton's IR is launched with: by the types of its arguments.
 
 A pointer gets memory that is larger than what small kernels reach. It holds small whole numbers, so
 that little is rounded; wide integers are all different, since they may be places. One program runs.
@@ -30,7 +30,7 @@ _DTYPES = {
     "f8E5M2": "float8_e5m2",
 }
 _COUNT = 1 << 16
-# Numbers that say how often a loop runs, or how far a mask reaches; and those that Triton was told
+# Numbers that say how often a loop runs, or how far a mask reaches; and those that are said
 # to be multiples: of sizes and strides.
 _COUNTS, _MULTIPLE = (4, 3, 2), 64
 _SEED = 20_261_127

@@ -145,7 +145,7 @@ def test_a_refusal_in_words_is_no_failure_and_broken_ir_is_one(
 
     with Store.open(tmp_path / "home") as store:
         right, unread, descriptor, crashing, dead = asyncio.run(ask(store))
-    # Two pieces of assembly: nobody says what these compute.
+    # Two pieces of assembly: what these compute is not known.
     assert right.vote is Vote.LEFT_OUT
     assert "tt.elementwise_inline_asm may leave something open" in right.words
     assert unread.vote is Vote.REFUSED

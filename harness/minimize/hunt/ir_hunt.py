@@ -176,7 +176,7 @@ class IrOracles(TritonOracles):
     ) -> Answer:
         """What a module computes with these options, held to its plain variants.
 
-        With all `care` in all orders, else in two; `FAIR` asks for no races of the plain ones.
+        With all `care` in all orders, else in two; `FAIR` does not look for races without stages.
 
         Raises:
             NotRunError: the module leaves open what it computes, or cannot be executed.
@@ -221,7 +221,7 @@ class IrOracles(TritonOracles):
         orders = sum(not trial.schedule.garbage for trial in trials)
         judgement = judge(await run(mine.run_as(trials, _BUDGET), ptx, trusted))
         races = [race for race in judgement.races if not race.formal]
-        # Which of two writes is the last, nobody says: the ways of targets differ.
+        # Which of two writes is the last is left open: targets write in other ways.
         if twice := [r for r in races if (r.space, r.kind) == ("global", "write-write")]:
             raise NotRunError(f"a race in memory: {twice[0].words}")
         races.sort(key=lambda race: (race.space == "global", race.words))
@@ -233,7 +233,7 @@ class IrOracles(TritonOracles):
     async def _plain(
         self, text: str, target: Target, options: Mapping[str, Scalar], variant: LaunchVariant
     ) -> tuple[str, Launch]:
-        """The plain variant; for the target itself, where it cannot be had for another."""
+        """The plain variant; for the target itself, where none comes about for another."""
         options = {**options, "num_stages": 1}
         try:
             return await self._launch(text, PLAIN_TARGET, options, variant, is_plain=True)
