@@ -148,9 +148,7 @@ async def _executed(
         async with bench.slot():
             telling = asyncio.ensure_future(_tell(folder / PROGRESS, tell)) if tell else None
             try:
-                process = await bench.hub.do(
-                    EMULATE, folder, limits, lambda: execute_job(bench.hub, folder, limits)
-                )
+                process = await execute_job(bench.hub, folder, limits)
             finally:
                 if telling:
                     telling.cancel()
@@ -172,17 +170,20 @@ _SERVERS: WeakKeyDictionary[Hub, asyncio.Task[Peer]] = WeakKeyDictionary()
 
 
 async def execute_job(
-    hub: Hub, folder: Path, limits: ResourceLimits, module: str | None = None
+    hub: Hub, folder: Path, limits: ResourceLimits, module: str = "harness.run.child.worker"
 ) -> ProcessEnd:
-    """Have the job in a folder done by a fork of the emulator's process.
+    """Have the job in a folder done by a fork of the emulator's process, where the hub says.
 
     The `module` of ours that has the function `work` is that of launches, if none is named.
 
     Raises:
         InfrastructureError: it cannot be started.
     """
-    message = {"op": EMULATE, "folder": str(folder), "limits": limits.message()}
-    message |= {"module": module} if module else {}
+    return await hub.do(module, folder, limits, lambda: _forked(hub, folder, limits, module))
+
+
+async def _forked(hub: Hub, folder: Path, limits: ResourceLimits, module: str) -> ProcessEnd:
+    message = {"op": EMULATE, "folder": str(folder), "limits": limits.message(), "module": module}
     for _ in range(2):
         task = _SERVERS.get(hub)
         if task is None or is_lost(task):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from acted_machines import Threads
 
 from gpu_emulator.sass.cubin import read_entry
 from gpu_emulator.sass.listing import code_sections, read_section
@@ -18,6 +19,8 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
+from harness.matrix.nights.elsewhere import ToolsElsewhere
+from harness.matrix.nights.workers import worker_loop
 from harness.minimize.hunt.causes import Cause, Causes, join, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
 from harness.minimize.hunt.gluon_sources import gluon_program
@@ -174,6 +177,25 @@ def test_what_a_hunt_found_is_told_by_the_vote(
     programs = [program(lines) for lines in (PAST_THE_END, GUARDED, OWN_PLACE, ONE_PLACE)]
     answers = asyncio.run(asked(version, programs))
     assert [said_of(answer) for answer in answers] == words
+
+
+def test_machines_elsewhere_assemble_and_vote_alike(toolchain_cache: Path) -> None:
+    assert toolchain_cache.parent
+    programs = [program(lines) for lines in (PAST_THE_END, GUARDED, OWN_PLACE, ONE_PLACE)]
+    machines, said = Threads(), list[str]()
+
+    async def ask() -> list[Answer]:
+        async with ToolsElsewhere(machines, CompileOptions(jobs=2), said.append) as hub:
+            return await oracles(hub, "13.0.88").ask(programs, is_thorough=True)
+
+    try:
+        answers = asyncio.run(ask())
+    finally:
+        worker_loop().close()
+    assert answers == asyncio.run(asked("13.0.88", programs))
+    # nvdisasm is forked here.
+    assert {name.partition(" ")[0] for name in machines.sent} == {"ptxas", "emulator"}
+    assert said == []
 
 
 def test_what_ends_the_newest_ptxas_is_told_of_a_module(toolchain_cache: Path) -> None:

@@ -53,6 +53,13 @@ time.sleep(0.3)
 if "ex2.approx" in text:
     ice("C7907")
 """
+# Of two opcodes in one entry.
+DISLIKES = """
+time.sleep(0.1)
+for entry in text.split(".entry")[1:]:
+    if "-O3" in sys.argv and "brev.b32" in entry and "sad.u32" in entry:
+        ice("C7907")
+"""
 BROKEN = """\
 .version 8.0
 .target sm_80
@@ -357,6 +364,49 @@ def test_a_reduction_without_its_scheduler_is_one_line_and_goes_on(
     _, said = again.communicate(timeout=300)
     assert again.returncode == 0, said
     assert "ex2.approx" in (crashing.folder / "there" / "min.ptx").read_text()
+
+
+def hunted(triage: Triage, *words: str) -> subprocess.Popen[str]:
+    asked = ["hunt", "ptxas", "--on", "emulator", "--sm", "80", "--ptxas", "3.0", "--seed", "3"]
+    asked += ["--max-tries", "256", "--json", *words]
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness", *asked],
+        cwd=triage.folder,
+        env=triage.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_hunt_that_loses_workers_and_its_scheduler_finds_the_same(
+    toy: Triage, cluster: Cluster
+) -> None:
+    FakeCache(toy.folder).ptxas("3.0", DISLIKES)
+    said, words = hunted(toy, "--jobs", str(WORKERS)).communicate(timeout=300)
+    [expected] = json.loads(said)["causes"]
+    elsewhere = Triage(toy.folder, {**toy.env, "TRIAGE_HOME": str(toy.folder / "elsewhere")})
+    cluster.start()
+    wait_for_workers(cluster)
+    here = hunted(elsewhere, "--scheduler", cluster.address)
+    chance = random.Random(15)
+    killed = 0
+    while killed < 3 and here.poll() is None:
+        time.sleep(chance.uniform(1, 3))
+        killed += cluster.kill_worker(chance)
+    assert killed
+    os.kill(cluster.processes["scheduler"].pid, signal.SIGKILL)
+    _, words = here.communicate(timeout=120)
+    assert here.returncode == 4, words
+    assert "Traceback" not in words
+    [line] = [each for each in words.splitlines() if "is gone" in each]
+    assert cluster.address in line
+    cluster.start()
+    said, words = hunted(elsewhere, "--scheduler", cluster.address).communicate(timeout=300)
+    document = json.loads(said)
+    [cause] = document["causes"]
+    assert (cause["name"], cause["levels"]) == (expected["name"], expected["levels"])
+    assert document["hunt"]["tried_in_all"] >= 256
 
 
 def wait_for_workers(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from harness.cli.options import SilentOption, Verb, json_option
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import open_results
-from harness.cli.running import execution_options, run_to_the_end
+from harness.cli.running import execution_options, hubs_of, run_to_the_end, scheduler_option
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.registry import front_end
 from harness.io.files.locations import home_dir
@@ -25,6 +25,7 @@ from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, SASS, TRITON
 
 if TYPE_CHECKING:
+    from harness.io.processes.hub import Hub
     from harness.minimize.hunt.hunting import HuntPlan, HuntReport
     from harness.store.store import Store
 
@@ -95,6 +96,7 @@ def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of clic
     "ptxas fails on is found, and where its spills, registers or time grow out of proportion.",
 )
 @_hunt_options
+@scheduler_option("Have ptxas and the emulator run")
 @execution_options
 @json_option
 def _ptxas(
@@ -106,6 +108,7 @@ def _ptxas(
     seconds: float,
     most: int | None,
     seed: int,
+    scheduler: str | None,
     how: CompileOptions,
     as_json: bool,
 ) -> None:
@@ -133,7 +136,7 @@ def _ptxas(
         most=most,
         corpus=changed,
     )
-    _hunt(plan, how, hunt, write_repros, as_json=as_json)
+    _hunt(plan, how, hunt, write_repros, scheduler=scheduler, as_json=as_json)
 
 
 def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
@@ -174,6 +177,7 @@ def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
     "on by itself is found, and what a .ttir file computes with stages and not without.",
 )
 @_hunt_options
+@scheduler_option("Have the emulator run")
 @execution_options
 @json_option
 def _triton(
@@ -184,6 +188,7 @@ def _triton(
     seconds: float,
     most: int | None,
     seed: int,
+    scheduler: str | None,
     how: CompileOptions,
     as_json: bool,
 ) -> None:
@@ -210,7 +215,7 @@ def _triton(
         most=most,
         corpus=changed,
     )
-    _hunt(plan, how, hunt_triton, write_triton_repros, as_json=as_json)
+    _hunt(plan, how, hunt_triton, write_triton_repros, scheduler=scheduler, as_json=as_json)
 
 
 def _ir_corpus(folder: Path) -> tuple[str, ...]:
@@ -227,23 +232,28 @@ def _hunt(
     plan: P,
     how: CompileOptions,
     hunt: Callable[
-        [P, Store, CompileOptions, Callable[[str], None], Callable[[str], None]],
+        [P, Store, CompileOptions, Callable[[str], None], Callable[[str], None], Callable[[], Hub]],
         Coroutine[Any, Any, HuntReport],
     ],
     write: Callable[[HuntReport, Path], list[str]],
     *,
+    scheduler: str | None,
     as_json: bool,
 ) -> NoReturn:
     from harness.minimize.hunt.words import first_line, hunt_document, hunt_said  # noqa: PLC0415
 
     console = status_console()
-    print_remarks([first_line(plan, how.workers, how.limits.memory)])
     with open_results() as store, working(console, "starting") as show:
 
         def tell(words: str) -> None:
             console.print(f"triage: new: {words}", soft_wrap=True)
 
-        report = run_to_the_end(hunt(plan, store, how, tell, show))
+        async def hunted() -> HuntReport:
+            async with hubs_of(scheduler, how, how.warn) as (there, open_hub):
+                print_remarks([first_line(plan, there.workers, there.limits.memory, scheduler)])
+                return await hunt(plan, store, there, tell, show, open_hub)
+
+        report = run_to_the_end(hunted())
     folders = write(report, home_dir())
     print_remarks(report.notes)
     if as_json:

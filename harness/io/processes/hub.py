@@ -430,12 +430,12 @@ class Hub:
 
     async def do(
         self,
-        job: str,  # noqa: ARG002 - for a hub whose jobs are done elsewhere
+        module: str,  # noqa: ARG002 - for a hub whose jobs are done elsewhere
         folder: Path,  # noqa: ARG002
         limits: ResourceLimits,  # noqa: ARG002
         here: Callable[[], Awaitable[ProcessEnd]],
     ) -> ProcessEnd:
-        """Have a job of our own, with all its files in `folder`, done as `here` does it.
+        """Have a module of ours do a job, with all its files in `folder`, as `here` does it.
 
         Raises:
             InfrastructureError: as `here`.

@@ -47,7 +47,6 @@ from harness.matrix.nights.workers import (
     run_tool_task,
     work_on_capture,
 )
-from harness.run.jobs import EMULATE
 from harness.store.merge import open_parcel
 from harness.store.schema import ResultRecord, to_row
 from harness.values.errors import InfrastructureError, UsageError
@@ -105,7 +104,7 @@ class ToolsElsewhere(Hub):
 
     async def do(
         self,
-        job: str,
+        module: str,
         folder: Path,
         limits: ResourceLimits,
         here: Callable[[], Awaitable[ProcessEnd]],
@@ -116,9 +115,7 @@ class ToolsElsewhere(Hub):
             InfrastructureError: as `here`.
             MachinesGoneError: the machines are lost, or the scheduler is.
         """
-        if job == EMULATE and (
-            process := await self._sent(self._task(None, (), folder, limits), folder)
-        ):
+        if process := await self._sent(self._task(None, (module,), folder, limits), folder):
             return process
         async with self._here:
             return await here()

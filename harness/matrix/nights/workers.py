@@ -210,7 +210,8 @@ class CaptureAnswer:
 class ToolTask:
     """A tool with its arguments, and the files of the folder that it is run in.
 
-    Without a tool it is a job of the emulator. `timeout` is in seconds, `memory` (0: a share of the
+    Without a tool it is a job of the emulator, and the word is the module of ours that does it.
+    `timeout` is in seconds, `memory` (0: a share of the
     worker's) and `file_size` in bytes.
     """
 
@@ -536,7 +537,7 @@ async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
         if tool:
             process_end = await hub.execute([tool, *task.words], folder=folder, limits=limits)
         else:
-            process_end = await execute_job(hub, folder, limits)
+            process_end = await execute_job(hub, folder, limits, *task.words)
         outputs = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     finally:
         hub.drop_folder(folder)

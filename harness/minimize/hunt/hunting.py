@@ -592,6 +592,7 @@ async def hunt(
     how: CompileOptions,
     tell: Callable[[str], None],
     show: Callable[[str], None],
+    open_hub: Callable[[], Hub] = Hub,
 ) -> HuntReport:
     """Hunt in a ptxas; as `hunt_in`.
 
@@ -599,7 +600,7 @@ async def hunt(
         UsageError: the ptxas does not know the target.
         InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
     """
-    async with Hub() as hub:
+    async with open_hub() as hub:
         oracles = _oracles(hub, plan, how)
         head = await oracles.head()
         if plan.corpus:

@@ -237,6 +237,7 @@ class Oracles:
             (inner / CODE).rename(folder / f"level-{level}.cubin")
         else:
             run.check()
+        self.hub.drop_folder(inner)
         return assembly
 
     async def list_sass(self, folder: Path, levels: Sequence[int]) -> str:
@@ -352,7 +353,7 @@ class Oracles:
             forms = [form for line, form in places.items() if line not in refused]
         if self.nvdisasm is None:
             return list(places.values())
-        cubin = folder / f"level-{LEVELS[0]}.cubin"
+        cubin = f"level-{LEVELS[0]}.cubin"
         argv = (self.nvdisasm.path, "-c", "-ndf", "-g", cubin)
         async with self.slots:
             end = await self.hub.execute(argv, folder=folder, limits=self.limits)

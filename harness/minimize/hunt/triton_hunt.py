@@ -25,6 +25,7 @@ from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.io.files.own_code import code_sha256
+from harness.io.processes.hub import Hub
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, said_of
 from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.hunting import (
@@ -244,13 +245,14 @@ async def hunt_triton(
     how: CompileOptions,
     tell: Callable[[str], None],
     show: Callable[[str], None],
+    open_hub: Callable[[], Hub] = Hub,
 ) -> HuntReport:
     """Hunt in a Triton; as `hunting.hunt_in`.
 
     Raises:
         InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
     """
-    async with at_bench(store, how) as bench:
+    async with at_bench(store, how, open_hub) as bench:
         kind = IrOracles if plan.corpus else TritonOracles
         oracles = kind(bench=bench, compiler=plan.triton, targets=plan.targets)
         state = state_of(store, plan)

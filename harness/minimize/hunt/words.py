@@ -19,14 +19,14 @@ _REASONS = 5
 _COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets", "hits")
 
 
-def first_line(plan: HuntPlan, jobs: int, memory: int) -> str:
-    """What is hunted, and what of this machine it takes."""
+def first_line(plan: HuntPlan, jobs: int, memory: int, scheduler: str | None) -> str:
+    """What is hunted, and what of this machine, or of those of a scheduler, it takes."""
     processes = "process" if jobs == 1 else "processes"
     targets = ", ".join(map(str, plan.targets))
+    where = f"at most {memory >> 20:,} MiB each; nothing leaves this machine"
     return (
         f"{plan.tool.name} for {targets}, seed {plan.seed}, {plan.seconds:.0f} s: "
-        f"{jobs} {processes} at a time, at most {memory >> 20:,} MiB each; nothing leaves this "
-        "machine"
+        f"{jobs} {processes} at a time, {f'by workers of {scheduler}' if scheduler else where}"
     )
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from harness.io.children.jobs import JobLimits
 from harness.io.children.supervisor import Message, Supervisor, connect, redirect
-from harness.run.child import worker
 from harness.run.jobs import EMULATE
 
 
@@ -24,7 +23,7 @@ def main() -> None:
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))
         # Here, so that no fork imports it again.
-        module = importlib.import_module(message.get("module", worker.__name__))
+        module = importlib.import_module(message["module"])
 
         def body() -> None:
             redirect(*streams)
