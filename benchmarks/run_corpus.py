@@ -314,7 +314,7 @@ async def hold_beside(results: Sequence[Path], rows: Path) -> None:
         async with at_bench(store, HOW) as bench:
             for path in results:
                 trip = find_trip(store, head_of_file(path))
-                gpu = read_results(path, trip, store)
+                gpu = read_results(path, trip, store.artifacts.get)
                 sass = await SassEmulator().travel(bench, trip)
                 before = set(itertools.chain(*(launch.before for launch in trip.launches)))
                 contents = {name: store.artifacts.get(name) if name else b"" for name in before}

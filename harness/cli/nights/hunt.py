@@ -22,7 +22,7 @@ from harness.io.files.locations import home_dir
 from harness.io.packages.versions import LATEST
 from harness.values.errors import UsageError
 from harness.values.target import Target
-from harness.values.toolchain import EMULATOR, SASS, TRITON
+from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON
 
 if TYPE_CHECKING:
     from harness.io.processes.hub import Hub
@@ -82,11 +82,16 @@ def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of clic
 )
 @click.option(
     "--on",
-    type=click.Choice([SASS, EMULATOR]),
-    default=SASS,
-    show_default=True,
-    help="What votes beside the PTX: the SASS of -O0 and -O3, emulated; or nothing, and only what "
-    "ptxas fails on is found, and what it takes out of proportion.",
+    type=click.Choice([EMULATOR, SASS, GPU]),
+    show_default=SASS,
+    help="What votes beside the PTX: the SASS of -O0 and -O3, emulated; their cubins, launched on "
+    "a GPU; or nothing (emulator), and only what ptxas fails on is found, and what it takes out of "
+    "proportion.",
+)
+@click.option(
+    "--runner",
+    metavar="CMD",
+    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
 )
 @click.option(
     "--corpus",
@@ -103,7 +108,8 @@ def _ptxas(
     *,
     sm: str,
     ptxas: str,
-    on: str,
+    on: str | None,
+    runner: str | None,
     corpus: Path | None,
     seconds: float,
     most: int | None,
@@ -115,13 +121,19 @@ def _ptxas(
     """Make PTX that is well defined, and look for what ptxas does wrong with it.
 
     Each program is assembled at -O0 and -O3, and three vote on what it computes: its PTX and the
-    SASS of both levels, all emulated. Who loses against two that agree is accused; internal errors,
-    crashes and hangs are found, too. What is found is reduced, named and counted once for each
-    cause. What it says is *emulated*: a GPU was not asked.
+    SASS of both levels, all emulated, or what their cubins leave on a GPU. Who loses against two
+    that agree is accused; internal errors, crashes and hangs are found, too. What is found is
+    reduced, named and counted once for each cause. What it says is *emulated*, with --on gpu
+    *measured*.
     """
     # numpy comes with it.
     from harness.minimize.hunt.hunting import PtxasPlan, hunt, write_repros  # noqa: PLC0415
 
+    if runner is not None and on not in (None, GPU):
+        raise UsageError(f"--runner is for a GPU: leave out --on {on}")
+    on = on or (GPU if runner is not None else SASS)
+    if corpus and on == GPU:
+        raise UsageError("--corpus executes nothing: leave out --on gpu")
     target = Target.parse(sm)
     changed = _corpus(corpus, target) if corpus else ()
     versions = PTXAS_BACK_END.select(ptxas)
@@ -133,6 +145,7 @@ def _ptxas(
         seed=seed,
         seconds=seconds,
         on=EMULATOR if corpus else on,
+        runner=runner,
         most=most,
         corpus=changed,
     )

@@ -60,16 +60,19 @@ from harness.minimize.hunt.generator import (
     THREADS,
     WORDS,
     Generator,
+    HuntProgram,
     launch_of,
     some_forms,
 )
+from harness.minimize.hunt.launching import Launcher
 from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
 from harness.minimize.hunt.voting import Answer, Vote, emulated_ptx
+from harness.run.gpu.packing import place_of
 from harness.store.store import Store
 from harness.values.errors import StorageError, UsageError
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
-from harness.values.toolchain import PTXAS, SASS, Assembler, Compiler
+from harness.values.toolchain import EMULATOR, GPU, PTXAS, SASS, Assembler, Compiler
 
 # Seconds for one program: ptxas that takes longer hangs.
 _LONGEST = 60.0
@@ -141,11 +144,16 @@ class KeptHunt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """For how long is hunted: `seconds`, or `most` programs; and where programs begin."""
+    """For how long is hunted: `seconds`, or `most` programs; and where programs begin.
+
+    `on` executes them; a GPU is reached by the `runner`, or is this machine's.
+    """
 
     seed: int
     seconds: float
     most: int | None = None
+    on: str = EMULATOR
+    runner: str | None = None
 
     @property
     def tool(self) -> Assembler | Compiler:
@@ -182,7 +190,7 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
-    """A hunt in one ptxas; `on` executes SASS.
+    """A hunt in one ptxas.
 
     Where `on` is the emulator of PTX, nothing is executed, and what ptxas fails on is found. Where
     there is a `corpus` of texts, these are changed and no programs are generated.
@@ -190,7 +198,6 @@ class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
 
     ptxas: Assembler
     target: Target
-    on: str
     corpus: tuple[str, ...] = ()
 
     @property
@@ -218,15 +225,19 @@ class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
 
     def command(self, folder: str, least: LeastProgram) -> str:
         name, place = Path(folder).name, Path(folder).parents[1]
+        on = f"--runner {shlex.quote(self.runner)}" if self.runner else f"--on {self.on}"
         return (
-            f"cd {shlex.quote(str(place))} && triage run --kernel {name} --on {SASS} "
+            f"cd {shlex.quote(str(place))} && triage run --kernel {name} {on} "
             f"--sm {self.target} --ptxas {self.ptxas.version} -O 0,3"
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class HuntReport:
-    """What a hunt came to; `spent` are seconds of CPU by what used them, `own` this process'."""
+    """What a hunt came to; `spent` are seconds of CPU by what used them, `own` this process'.
+
+    `device` is the GPU that voted.
+    """
 
     plan: HuntPlan
     state: HuntState
@@ -235,6 +246,7 @@ class HuntReport:
     seconds: float = 0.0
     tried: int = 0
     is_stopped: bool = False
+    device: str = ""
     notes: list[str] = field(default_factory=list)
 
 
@@ -525,12 +537,13 @@ class _HuntedPtxas:
 
     def __post_init__(self) -> None:
         # A reduction does not wait for a turn behind whole modules.
-        beside = asyncio.Semaphore(self.jobs)
+        beside = asyncio.Semaphore(self.oracles.jobs)
         self.together = Together(replace(self.oracles, slots=beside))
 
     @property
     def jobs(self) -> int:
-        return self.oracles.jobs
+        """While some programs are launched, others are made."""
+        return self.oracles.jobs * (2 if self.oracles.gpu else 1)
 
     def program(self, seed: int) -> GeneratedProgram:
         return self.generator.program(seed, known_words(self.state.causes, self.state.seen))
@@ -612,13 +625,29 @@ async def hunt(
             report = await hunt_in(of_corpus, plan, store, tell, show)
             report.notes += grown
             return report
+        await _check_gpu(oracles, head)
         show("asking ptxas which opcodes it takes")
         generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
         state = state_of(store, plan)
         state.causes += await _still_there(known_causes(store, plan), state, oracles, head)
         store.put_evidence(KIND, plan.key, msgspec.json.encode(state), {})
         hunted = _HuntedPtxas(plan=plan, oracles=oracles, generator=generator)
-        return await hunt_in(hunted, plan, store, tell, show)
+        report = await hunt_in(hunted, plan, store, tell, show)
+        report.device = oracles.gpu.device if oracles.gpu else ""
+        return report
+
+
+async def _check_gpu(oracles: Oracles, head: str) -> None:
+    """Launch a program that does nothing.
+
+    Raises:
+        UsageError: the GPU does not take cubins of the target.
+        InfrastructureError: there is no GPU.
+    """
+    if oracles.gpu:
+        [answer] = await oracles.ask([Asked(HuntProgram(0, head, ("ret;",)).text, 0)])
+        if answer.vote is not Vote.RIGHT:
+            raise UsageError(f"--on {GPU} --sm {oracles.target}: {answer.words}")
 
 
 async def hunt_in(
@@ -738,6 +767,9 @@ async def _still_there(
 
 
 def _oracles(hub: Hub, plan: PtxasPlan, how: CompileOptions) -> Oracles:
+    gpu = None
+    if plan.on == GPU:
+        gpu = Launcher(hub=hub, target=plan.target, destination=place_of(plan.runner))
     return Oracles(
         hub=hub,
         ptxas=plan.ptxas,
@@ -746,6 +778,7 @@ def _oracles(hub: Hub, plan: PtxasPlan, how: CompileOptions) -> Oracles:
         limits=structs.replace(how.limits, timeout=min(how.timeout, _LONGEST)),
         jobs=how.workers,
         slots=asyncio.Semaphore(how.workers),
+        gpu=gpu,
     )
 
 
@@ -763,7 +796,8 @@ async def _spread(
     """
     programs = [program for cause in state.new for program in cause.programs]
     places: list[str | Target] = list(map(str, apart(installed_versions(PTXAS))))
-    places[2:2] = _others(plan.target)
+    if oracles.gpu is None:  # which has one target
+        places[2:2] = _others(plan.target)
 
     async def ask() -> None:
         while places and not is_time_up():

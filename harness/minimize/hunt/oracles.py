@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from msgspec import structs
 
 from gpu_emulator.sass.decoding import is_known
@@ -28,8 +29,9 @@ from harness.judging.judge import judge_assembly
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.minimize.hunt import voting
 from harness.minimize.hunt.disassembly import BASE, Word, WordText, read_texts, sass_of, words_of
-from harness.minimize.hunt.generator import OpcodeForm, listing
+from harness.minimize.hunt.generator import RESULTS, THREADS, OpcodeForm, listing
 from harness.minimize.hunt.growth import SECONDS, TIME, growth_of, seconds_allowed
+from harness.minimize.hunt.launching import AssembledModule, Launcher
 from harness.minimize.hunt.voting import Answer, Vote, Voter
 from harness.run.emulating import execute_job
 from harness.values.errors import InfrastructureError, UsageError
@@ -69,11 +71,12 @@ class Asked(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds of CPU: of ptxas, of nvdisasm, and of the emulator."""
+    """Seconds of CPU: of ptxas, of nvdisasm, of the emulator, and of who launches on a GPU."""
 
     ptxas: float = 0.0
     nvdisasm: float = 0.0
     emulator: float = 0.0
+    launches: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ class _How:
 class Oracles:
     """One ptxas for one target; `jobs` processes run at once, by turns in `slots`.
 
-    Without an `nvdisasm` nothing is executed: there is no vote.
+    Without an `nvdisasm`, and without a `gpu`, nothing is executed: there is no vote.
     """
 
     hub: Hub
@@ -101,6 +104,7 @@ class Oracles:
     spent: Spent = field(default_factory=Spent)
     texts: dict[Target, dict[Word, WordText]] = field(default_factory=dict)
     forked: dict[Target, ForkedTool] = field(default_factory=dict)
+    gpu: Launcher | None = None
 
     async def ask(
         self,
@@ -120,7 +124,7 @@ class Oracles:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
         answers: dict[int, Answer] = {}
-        votes = votes and self.nvdisasm is not None
+        votes = votes and (self.gpu or self.nvdisasm) is not None
         voting = levels[-1:] if screens else levels
         how = _How(is_thorough=is_thorough, votes=votes, levels=levels, voting=voting)
         await self._ask(dict(enumerate(programs)), answers, how)
@@ -277,17 +281,44 @@ class Oracles:
     ) -> dict[int, Answer]:
         if not how.votes:
             return dict.fromkeys(programs, Answer(vote=Vote.ASSEMBLED))
-        if problem := await self.list_sass(folder, how.voting):
-            return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=problem))
-        waiting = [
-            (number, Voter(text=asked.text, seed=asked.seed, entry=f"k{place}"))
+        voters = {
+            number: Voter(text=asked.text, seed=asked.seed, entry=f"k{place}")
             for place, (number, asked) in enumerate(programs.items())
-        ]
+        }
+        if self.gpu is None:
+            if problem := await self.list_sass(folder, how.voting):
+                return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=problem))
+            return await self._emulated(folder, voters, how.voting, how)
+        answers = await self._emulated(folder, voters, (), how)
+        defined = {n: one for n, one in voters.items() if answers[n].vote is Vote.RIGHT}
+        if defined:
+            module = AssembledModule(
+                text=_module(list(programs.values()))[0],
+                ptxas=self.ptxas.version,
+                cubins={
+                    level: (folder / f"level-{level}.cubin").read_bytes() for level in how.voting
+                },
+                programs=list(defined.values()),
+                right=[
+                    np.fromfile(folder / voting.RIGHT.format(one.entry), np.uint8).reshape(
+                        THREADS, RESULTS
+                    )
+                    for one in defined.values()
+                ],
+            )
+            answers |= zip(defined, await self.gpu.ask(module), strict=True)
+            self.spent.launches = self.gpu.cpu
+        return answers
+
+    async def _emulated(
+        self, folder: Path, voters: Mapping[int, Voter], levels: tuple[int, ...], how: _How
+    ) -> dict[int, Answer]:
+        waiting = list(voters.items())
         answers: dict[int, Answer] = {}
         while waiting:
             job = voting.VoteJob(
                 programs=tuple(voter for _, voter in waiting),
-                levels=how.voting,
+                levels=levels,
                 is_thorough=how.is_thorough,
             )
             with scratch_disk():

@@ -1,5 +1,6 @@
 """The vote on what a program computes: its PTX, and the SASS of each level, all emulated.
 
+Where a GPU votes in place of SASS, the PTX alone is emulated here, and `launching.py` counts.
 Runs in a fork of the emulator's process (`harness.run.child.serving`), under limits. Answers are
 written one by one: what ends the process costs one program, not a batch.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +26,7 @@ from gpu_emulator.steps import Array
 from gpu_emulator.values import Budget, Checks, Cubin, Launch, Outcome, Schedule
 from harness.minimize.hunt.generator import RESULTS, comparable, launch_of
 
-JOB, ANSWERS = "job.json", "answers.jsonl"
+JOB, ANSWERS, RIGHT = "job.json", "answers.jsonl", "{}.right"
 
 
 SOME_ORDERS = "in some orders"
@@ -90,6 +91,7 @@ class Voter(msgspec.Struct, frozen=True, kw_only=True):
 class VoteJob(msgspec.Struct, frozen=True, kw_only=True):
     """The programs of one module; `level-N.cubin` and `level-N.sass` lie beside it.
 
+    Without `levels`, what the PTX leaves is put into a file for each entry, and nobody votes.
     `is_thorough`: the PTX is executed with other garbage, too.
     """
 
@@ -115,8 +117,13 @@ def work(folder: Path) -> None:
     cubins = {level: _cubins(folder, level) for level in job.levels}
     with (folder / ANSWERS).open("ab", buffering=0) as answers:
         for program in job.programs:
+
+            def keep(right: Array, entry: str = program.entry) -> None:
+                if not job.levels:
+                    (folder / RIGHT.format(entry)).write_bytes(right.tobytes())
+
             of_levels = {level: parts.get(program.entry) for level, parts in cubins.items()}
-            answer = vote_on(program, of_levels, is_thorough=job.is_thorough)
+            answer = vote_on(program, of_levels, is_thorough=job.is_thorough, keep=keep)
             answers.write(msgspec.json.encode(answer) + b"\n")
 
 
@@ -133,13 +140,20 @@ def _cubins(folder: Path, level: int) -> dict[str, Cubin]:
     }
 
 
-def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> Answer:
+def vote_on(
+    program: Voter,
+    cubins: Mapping[int, Cubin | None],
+    *,
+    is_thorough: bool,
+    keep: Callable[[Array], None] = lambda right: None,  # noqa: ARG005
+) -> Answer:
     """The vote on one program, by the entry that it has in the cubin of each level.
 
     Whether the PTX says what is computed is asked where not all agree: checks take a third more.
+    Without cubins it is asked at once, and `keep` is given what the PTX leaves.
     """
     launch = launch_of(program.seed, program.text)
-    expected = _executed(launch, Checks(), _MOST_INSTRUCTIONS)
+    expected = _executed(launch, Checks(), _MOST_INSTRUCTIONS) if cubins else emulated_ptx(launch)
     if expected.not_run:
         return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
     if open_words := _left_open(expected):
@@ -149,6 +163,7 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
         other = _executed(launch, Checks(), _MOST_INSTRUCTIONS, Schedule(garbage=1))
         if other.faults or (comparable(other.allocations[1].data) != right).any():
             return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
+    keep(right)
     most = _SASS_AT_LEAST + _SASS_FOR_PTX * expected.executed
     results: dict[int, Array] = {}
     launches: dict[int, Launch] = {}
@@ -162,7 +177,7 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
         # A fault leaves what cannot be right.
         is_faulty = bool(outcome.faults) or not outcome.allocations
         results[level] = right ^ 0xFF if is_faulty else comparable(outcome.allocations[1].data)
-    answer = _counted(right, results)
+    answer = counted(right, results)
     if answer.vote is not Vote.RIGHT and (open_words := _left_open(emulated_ptx(launch))):
         return Answer(vote=Vote.LEFT_OUT, words=open_words)
     # Threads that wrongly write different values to one place may still leave the right one on a
@@ -193,7 +208,8 @@ def _left_open(outcome: Outcome) -> str:
     return ""
 
 
-def _counted(right: Array, results: Mapping[int, Array]) -> Answer:
+def counted(right: Array, results: Mapping[int, Array]) -> Answer:
+    """Who loses, of the PTX, which leaves `right`, and what each level leaves."""
     wrong = tuple(level for level, result in results.items() if (result != right).any())
     if not wrong:
         return Answer(vote=Vote.RIGHT)

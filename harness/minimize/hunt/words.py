@@ -13,7 +13,7 @@ from harness.minimize.hunt.hunting import HuntPlan, HuntReport
 from harness.minimize.hunt.voting import Vote
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.row import SCHEMA
-from harness.values.toolchain import EMULATOR
+from harness.values.toolchain import EMULATOR, EVIDENCE
 
 _REASONS = 5
 _COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets", "hits")
@@ -35,7 +35,7 @@ def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
     state, blocks = report.state, list[Block]()
     causes = state.new
     for number, (cause, path) in enumerate(zip(causes, folders, strict=True), 1):
-        blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least)]
+        blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least, report.plan.on)]
         if cause.least.answer.vote is Vote.WRONG or not cause.least.answer.levels:
             blocks.append(say(f"   Reproduce: {report.plan.command(path, cause.least)}"))
         blocks.append(BLANK)
@@ -57,7 +57,7 @@ def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
     return blocks
 
 
-def _cause(program: LeastProgram) -> list[SaidLine]:
+def _cause(program: LeastProgram, on: str) -> list[SaidLine]:
     words = {
         (3,): "-O3 computes another value than the PTX and -O0",
         (0,): "-O0 computes another value than the PTX and -O3",
@@ -66,7 +66,7 @@ def _cause(program: LeastProgram) -> list[SaidLine]:
     answer = program.answer
     meaning = answer.words
     if answer.levels in words and answer.vote is Vote.WRONG:
-        meaning = f"{words[answer.levels]} (emulated): {answer.words}"
+        meaning = f"{words[answer.levels]} ({EVIDENCE[on]}): {answer.words}"
     lines = [line for line in program.text.splitlines() if line.strip()]
     return [
         say(f"   {meaning}"),
@@ -127,6 +127,7 @@ def _tried(report: HuntReport) -> list[SaidLine]:
         say(
             f"{report.tried:,} programs in {report.seconds:.0f} s ({rate:.0f} a second); of all "
             f"{state.tried:,} of this hunt: {votes}"
+            + (f"; measured on {report.device}" if report.device else "")
         ),
         say(
             f"CPU: {used}, triage itself {report.own:.0f} s"
@@ -169,6 +170,7 @@ def hunt_document(report: HuntReport, folders: Sequence[str]) -> dict[str, Any]:
             "votes": dict(state.votes),
             "waiting": len(state.waiting),
             "stopped": report.is_stopped,
+            "device": report.device or None,
             "cpu": {**report.spent, "triage": report.own},
             "curve": state.curve,
         },

@@ -200,7 +200,7 @@ async def ask_gpu(
         trip = await _gather(question, bench, tell)
         keep_trip(store, trip)
         if way.pack:
-            write_pack(trip, store, way.pack)
+            write_pack(trip, store.artifacts.get, way.pack)
             return trip
         assert way.place is not None
         runs = f", {trip.repeats} runs each" if trip.on == GPU else ""
@@ -218,7 +218,7 @@ async def import_results(
         UsageError: they are not results, or of no pack of this store.
     """
     trip = find_trip(store, head_of_file(path))
-    answers = read_results(path, trip, store)
+    answers = read_results(path, trip, store.artifacts.get)
     async with at_bench(store, options) as bench:
         return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
 

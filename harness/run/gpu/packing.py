@@ -13,7 +13,7 @@ import shlex
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ import harness
 from harness.frontends.bench.bench import Workbench
 from harness.io.files.locations import storage_error
 from harness.io.files.reading import open_regular
-from harness.io.processes.hub import ResourceLimits
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import memory
 from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name
 from harness.run.gpu.device.sanitizing import TOOLS
@@ -62,8 +62,8 @@ def manifest_bytes(trip: Trip) -> bytes:
     return json.dumps(manifest(trip), sort_keys=True, indent=1).encode()
 
 
-def write_pack(trip: Trip, store: Store, path: Path) -> None:
-    """Write a pack.
+def write_pack(trip: Trip, get: Callable[[str], bytes], path: Path) -> None:
+    """Write a pack; `get` has bytes by their sha256.
 
     Raises:
         StorageError: the file cannot be written, or an artifact cannot be read.
@@ -76,7 +76,7 @@ def write_pack(trip: Trip, store: Store, path: Path) -> None:
                 for name, data in members.items():
                     archive.writestr(_member(name), data)
                 for sha256 in trip.blobs:
-                    archive.writestr(_member(blob_name(sha256)), store.artifacts.get(sha256))
+                    archive.writestr(_member(blob_name(sha256)), get(sha256))
         path.chmod(0o755)
     except OSError as error:
         raise storage_error(error, path, "write", option="--pack") from error
@@ -176,7 +176,7 @@ class Answers:
     """The runs and times of each case, what sanitizers say of it, and bytes by sha256.
 
     `is_whole`: everything has been executed. `on` says by what, `instructions` how many where they
-    were counted, and `problems` what could not be.
+    were counted, and `problems` what could not be. `cpu` are the seconds that the command took.
     """
 
     gpu: GpuFacts
@@ -188,6 +188,7 @@ class Answers:
     checks: dict[int, list[SanitizerFacts]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     is_whole: bool = False
+    cpu: float = 0.0
 
     def measured(self, number: int, words: str) -> Measured:
         """What was said of a case; `words` as in `Measured`."""
@@ -358,27 +359,33 @@ class Destination:
         Raises:
             InfrastructureError: the command cannot be started, or gives no results.
         """
-        folder = bench.hub.new_folder("trip")
+        return await self.fetch(bench.hub, trip, bench.store.artifacts.get)
+
+    async def fetch(self, hub: Hub, trip: Trip, get: Callable[[str], bytes]) -> Answers:
+        """As `travel`, of a trip that no store knows; `get` has its bytes by their sha256."""
+        folder = hub.new_folder("trip")
         pack, results = folder / "pack.py", folder / "results.jsonl"
         try:
-            write_pack(trip, bench.store, pack)
+            write_pack(trip, get, pack)
             limits = ResourceLimits(
                 timeout=_STARTING + 2 * len(trip.carried) * trip.repeats * trip.limit,
                 memory=memory(),
                 file_size=_LARGEST_RESULTS,
             )
             argv = [*self.words, str(pack), "--out", str(results)]
-            process = await bench.hub.execute(argv, folder=folder, limits=limits)
+            process = await hub.execute(argv, folder=folder, limits=limits)
             path = results if results.is_file() and results.stat().st_size else folder / "stdout"
             if not path.stat().st_size:
                 errors = (folder / "stderr").read_text(errors="replace").strip().splitlines()
                 last = f": {errors[-1][:_LONGEST_ERROR]}" if errors else ""
                 raise InfrastructureError(f"{self.name} gave no results: {process.words}{last}")
-            return read_results(path, trip, bench.store)
+            answers = read_results(path, trip, get)
         except UsageError as error:
             raise InfrastructureError(f"{self.name}: {error}") from error
         finally:
-            bench.hub.drop_folder(folder)
+            hub.drop_folder(folder)
+        answers.cpu = process.cpu
+        return answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,15 +422,15 @@ def place_of(runner: str | None) -> Destination:
     return Destination(words=(sys.executable,), name="this machine's GPU")
 
 
-def read_results(path: Path, trip: Trip, store: Store) -> Answers:
-    """Read the results of a trip.
+def read_results(path: Path, trip: Trip, get: Callable[[str], bytes]) -> Answers:
+    """Read the results of a trip; `get` has the bytes that it took there, by their sha256.
 
     Raises:
         UsageError: the file cannot be read, or holds no results of this trip.
     """
     pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
     names = {sha256 for launch in trip.launches for sha256 in launch.before if sha256}
-    sizes = {sha256: len(store.artifacts.get(sha256)) for sha256 in names}
+    sizes = {sha256: len(get(sha256)) for sha256 in names}
     try:
         return read_answers(_lines(path), trip, pack, sizes)
     except AnswersError as error:

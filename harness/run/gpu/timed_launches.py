@@ -71,7 +71,7 @@ async def time_by(
     trip = await _trip(bench, groups, command, digest, tell)
     name = keep_trip(bench.store, trip)
     if way.pack:
-        write_pack(trip, bench.store, way.pack)
+        write_pack(trip, bench.store.artifacts.get, way.pack)
         return name
     assert way.place is not None
     tell(f"{len(trip.carried)} cubins are timed on {way.place.name}")
@@ -111,7 +111,7 @@ def imported_times(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch
     launches: dict[str, TimedLaunch] = {}
     for path in paths:
         trip = find_trip(store, head_of_file(path))
-        launches |= _timed(trip, read_results(path, trip, store), store)
+        launches |= _timed(trip, read_results(path, trip, store.artifacts.get), store)
     return launches
 
 
