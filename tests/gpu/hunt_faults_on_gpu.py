@@ -22,6 +22,7 @@ from msgspec import structs
 from harness.cells.places import CompileOptions
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.installed import digest_of
 from harness.minimize.hunt.causes import said_of
 from harness.minimize.hunt.generator import HuntProgram
 from harness.minimize.hunt.launching import Launcher
@@ -63,7 +64,7 @@ async def answers(version: str, target: Target, folder: Path) -> list[Answer]:
     async with Hub() as hub:
         oracles = Oracles(
             hub=hub,
-            ptxas=structs.replace(real, path=wrapper),
+            ptxas=structs.replace(real, path=wrapper, sha256=digest_of(wrapper)),
             target=target,
             nvdisasm=None,
             limits=how.limits,

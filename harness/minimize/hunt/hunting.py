@@ -537,8 +537,8 @@ class _HuntedPtxas:
 
     def __post_init__(self) -> None:
         # A reduction does not wait for a turn behind whole modules.
-        beside = asyncio.Semaphore(self.oracles.jobs)
-        self.together = Together(replace(self.oracles, slots=beside))
+        beside, gpu = asyncio.Semaphore(self.oracles.jobs), self.oracles.gpu
+        self.together = Together(replace(self.oracles, slots=beside, gpu=gpu and replace(gpu)))
 
     @property
     def jobs(self) -> int:
@@ -557,7 +557,8 @@ class _HuntedPtxas:
         return Causes(self.together, state.causes, state.seen)
 
     def spent(self) -> dict[str, float]:
-        return asdict(self.oracles.spent)
+        gpus = [one.gpu.cpu for one in (self.oracles, self.together.oracles) if one.gpu]
+        return asdict(self.oracles.spent) | ({"launches": sum(gpus)} if gpus else {})
 
     async def spread(
         self, state: HuntState, show: Callable[[str], None], is_time_up: Callable[[], bool]

@@ -61,7 +61,8 @@ class Launcher:
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
-        self._together = Together(trip=self._trip)
+        # Some are always about to ask.
+        self._together = Together(trip=self._trip, puts_off=False)
 
     async def ask(self, module: AssembledModule) -> list[Answer]:
         """The vote on each program: what a level leaves in two runs, held to what is right.
@@ -82,12 +83,13 @@ class Launcher:
         launches, cases = list[Launch](), list[TripCase]()
         for module in modules:
             ptx = named(module.text.encode())
-            cubins = {level: named(data) for level, data in module.cubins.items()}
+            for level, data in module.cubins.items():
+                cubin, ptxas = named(data), f"{module.ptxas},-O{level}"
+                cases += [
+                    self._case(voter, ptxas, cubin, launch)
+                    for launch, voter in enumerate(module.programs, len(launches))
+                ]
             for voter in module.programs:
-                for level, cubin in cubins.items():
-                    cases.append(
-                        self._case(voter, f"{module.ptxas},-O{level}", cubin, len(launches))
-                    )
                 launch = launch_of(voter.seed, voter.text)
                 emulation = Emulation(
                     ptx=ptx,
@@ -107,18 +109,20 @@ class Launcher:
                     ),
                 )
                 launches.append(Launch(emulation=emulation, tensors=()))
-        trip = Trip(launches=tuple(launches), cases=tuple(cases), command="", limit=_LONGEST)
+        trip = Trip(
+            launches=tuple(launches), cases=tuple(cases), command="", limit=_LONGEST, keeps=True
+        )
         answers = await self.destination.fetch(self.hub, trip, blobs.__getitem__)
         self.device, self.cpu = answers.gpu.name, self.cpu + answers.cpu
         answers.blobs |= blobs
-        numbers = iter(range(len(cases)))
-        return [
-            [
-                _vote(right, {level: _left(answers, next(numbers)) for level in module.cubins})
-                for right in module.right
-            ]
-            for module in modules
-        ]
+        votes, number = list[list[Answer]](), 0
+        for module in modules:
+            left = list[dict[int, _Left]]({} for _ in module.programs)
+            for level in module.cubins:
+                for one in left:
+                    one[level], number = _left(answers, number), number + 1
+            votes.append(list(map(_vote, module.right, left)))
+        return votes
 
     def _case(self, voter: Voter, ptxas: str, cubin: str, launch: int) -> TripCase:
         cell = CellId(

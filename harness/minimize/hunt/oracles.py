@@ -71,12 +71,11 @@ class Asked(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds of CPU: of ptxas, of nvdisasm, of the emulator, and of who launches on a GPU."""
+    """Seconds of CPU: of ptxas, of nvdisasm, and of the emulator."""
 
     ptxas: float = 0.0
     nvdisasm: float = 0.0
     emulator: float = 0.0
-    launches: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +306,6 @@ class Oracles:
                 ],
             )
             answers |= zip(defined, await self.gpu.ask(module), strict=True)
-            self.spent.launches = self.gpu.cpu
         return answers
 
     async def _emulated(

@@ -70,11 +70,12 @@ _PAUSE = 0.3
 class Together(Generic[Q, A]):
     """Answers questions by `trip`, one trip at a time, each with all that has been asked by then.
 
-    `trips` counts them.
+    `trips` counts them. Another question `puts_off` the next one, or does not.
     """
 
     trip: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]
     trips: int = 0
+    puts_off: bool = True
     _waiting: list[tuple[Q, asyncio.Future[A]]] = field(default_factory=list)
     _next: asyncio.Task[None] | None = None
     _travelling: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -88,9 +89,11 @@ class Together(Generic[Q, A]):
         """
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
-        if self._next is not None:
+        if self._next is not None and self.puts_off:
             self._next.cancel()
-        self._next = asyncio.create_task(self._wait())
+            self._next = None
+        if self._next is None:
+            self._next = asyncio.create_task(self._wait())
         return await answer
 
     async def _wait(self) -> None:

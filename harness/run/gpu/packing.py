@@ -13,7 +13,7 @@ import shlex
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from harness.io.processes.machine import memory
 from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name
 from harness.run.gpu.device.sanitizing import TOOLS
 from harness.run.gpu.measured import GpuFacts, GpuRun, GpuTimes, Measured
-from harness.run.gpu.trip import Trip, manifest
+from harness.run.gpu.trip import Trip, TripCase, manifest
 from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
@@ -214,15 +214,15 @@ def read_answers(
         AnswersError: they are not of this pack, or not as a runner writes them.
     """
     whole = itertools.takewhile(lambda line: line.endswith(b"\n"), lines)
-    first = next(whole, None)
+    first, carried = next(whole, None), trip.carried
     if first is None:
         raise AnswersError("no results: the first line must say which pack and GPU they are of")
-    head, cases = read_head(first), len(trip.carried)
+    head, cases = read_head(first), len(carried)
     if head.pack != pack:
         raise AnswersError("line 1: the results are of another pack")
     if head.cases != cases:
         raise AnswersError(f"line 1: {head.cases} cases; the pack has {cases}")
-    reader = _Reader(trip=trip, sizes=sizes, answers=Answers(gpu=head.gpu))
+    reader = _Reader(trip=trip, carried=carried, sizes=sizes, answers=Answers(gpu=head.gpu))
     for number, line in enumerate(whole, start=2):
         try:
             reader.take(line)
@@ -249,6 +249,7 @@ def read_head(line: bytes) -> ResultsHead:
 @dataclass(slots=True, kw_only=True)
 class _Reader:
     trip: Trip
+    carried: Sequence[TripCase]
     sizes: Mapping[str, int]
     answers: Answers
 
@@ -262,7 +263,7 @@ class _Reader:
             if not kind.end:
                 raise AnswersError("neither bytes nor a run")
             self.answers.is_whole = True
-        elif not 0 <= kind.case < len(self.trip.carried):
+        elif not 0 <= kind.case < len(self.carried):
             raise AnswersError(f"no case {kind.case}")
         elif kind.status in _TIMES:
             self._time(msgspec.json.decode(line, type=GpuTimes))
@@ -302,7 +303,7 @@ class _Reader:
         checks.append(check)
 
     def _run(self, run: GpuRun) -> None:
-        launch = self.trip.launches[self.trip.carried[run.case].launch or 0]
+        launch = self.trip.launches[self.carried[run.case].launch or 0]
         runs = self.answers.runs.setdefault(run.case, [])
         if any(earlier.run is None or earlier.run == run.run for earlier in runs):
             raise AnswersError(f"case {run.case} has come to its end already")

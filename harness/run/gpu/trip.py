@@ -71,8 +71,9 @@ class Trip:
     """What goes to a GPU together, and the command that asked for it.
 
     `timings` are numbers of `cases` that are timed in turns, `samples` times each. `sanitize`: each
-    case goes through compute-sanitizer's tools, or its schedule is read. `on` names what executes
-    them.
+    case goes through compute-sanitizer's tools, or its schedule is read. `keeps`: a cubin stays
+    loaded for the next case of it, which may find what was left in variables of the module. `on`
+    names what executes them.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -83,6 +84,7 @@ class Trip:
     timings: tuple[tuple[int, ...], ...] = ()
     samples: int = SAMPLES
     sanitize: bool = False
+    keeps: bool = False
     on: str = GPU
 
     @property
@@ -177,6 +179,7 @@ def manifest(trip: Trip) -> dict[str, Any]:
         "repeats": trip.repeats,
         "samples": trip.samples,
         **({"sanitize": True} if trip.sanitize else {}),
+        **({"keeps": True} if trip.keeps else {}),
         "timings": [group for group in timings if group],
         "launches": [
             {**_launch(launch.emulation), "digest": launch.digest} for launch in trip.launches

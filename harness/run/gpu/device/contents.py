@@ -67,6 +67,7 @@ class Contents:
         self.cases = self._listed(manifest, "cases", self._check_case)
         self.samples, self.timings = self._timed(manifest)
         self.sanitize = manifest.get("sanitize") is True
+        self.keeps = manifest.get("keeps") is True
 
     def _timed(self, manifest: dict[str, Any]) -> tuple[int, list[list[int]]]:
         """Runs of each case that is timed, and the cases that are timed in turns."""

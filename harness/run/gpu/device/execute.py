@@ -28,23 +28,32 @@ Answer = tuple[dict[str, Any], dict[str, bytes]]
 
 
 def execute_case(
-    gpu: GpuDriver, pack: Contents, number: int, begin: Callable[[], None]
+    gpu: GpuDriver,
+    pack: Contents,
+    number: int,
+    begin: Callable[[], None],
+    loaded: dict[str, ctypes.c_void_p],
 ) -> Iterator[Answer]:
     """Execute one case of a pack; an answer for each run. A fault is the last of them.
 
-    `begin` is called before each launch.
+    `begin` is called before each launch. `loaded` has the module of the last case by its cubin,
+    where the pack says that modules are kept: entries of one module need it loaded once.
     """
     case = pack.cases[number]
     launch = pack.launches[case["launch"]]
     needs: dict[str, int] = {}
     try:
-        module = gpu.load(pack.blob(case["cubin"]))
-        function = gpu.function(module, case["entry"])
+        if case["cubin"] not in loaded:
+            while loaded:
+                gpu.unload(loaded.popitem()[1])
+            loaded[case["cubin"]] = gpu.load(pack.blob(case["cubin"]))
+        function = gpu.function(loaded[case["cubin"]], case["entry"])
         needs = {**gpu.needs(function), "dynamic_shared": launch["shared"]}
         for run in range(pack.repeats):
             result, blobs = _execute(gpu, pack, launch, function, run, begin)
             yield {"case": number, "run": run, "status": "ended", "needs": needs, **result}, blobs
-        gpu.unload(module)
+        if not pack.keeps:
+            gpu.unload(loaded.popitem()[1])
     except PackError as error:
         facts = {"call": "the pack", "code": 0, "name": "damaged", "words": str(error)}
         yield {"case": number, "run": None, "status": "refused", "needs": needs, **facts}, {}

@@ -291,6 +291,7 @@ def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
     # A file of its own: a position in a shared one would be everybody's.
     pack = Contents(path)
     sent: set[str] = set()
+    loaded: dict[str, ctypes.c_void_p] = {}
 
     def begin() -> None:
         _send(answers, {"status": "launched"})
@@ -301,7 +302,7 @@ def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
             if isinstance(number, list):
                 _serve_timing(gpu, pack, number, begin, answers)
                 continue
-            for message, blobs in execute_case(gpu, pack, number, begin):
+            for message, blobs in execute_case(gpu, pack, number, begin, loaded):
                 fresh = {name: data for name, data in blobs.items() if name not in sent}
                 sent.update(fresh)
                 _send(answers, message, fresh)

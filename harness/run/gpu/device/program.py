@@ -28,7 +28,8 @@ RESULTS = 1
 """Version of the lines."""
 
 _MOST_PROCESSES = 8
-_CASES_EACH = 4
+# A case is a module to be loaded, or one entry of many.
+_CASES_EACH, _ENTRIES_EACH = 4, 64
 _NOT_RUN = 4
 
 
@@ -89,7 +90,8 @@ def main() -> None:
 
 
 def _execute(pack: Contents, out: str | None, jobs: int | None) -> int:
-    size = jobs or min(os.cpu_count() or 1, _MOST_PROCESSES, 1 + len(pack.cases) // _CASES_EACH)
+    each = _ENTRIES_EACH if pack.keeps else _CASES_EACH
+    size = jobs or min(os.cpu_count() or 1, _MOST_PROCESSES, 1 + len(pack.cases) // each)
     started = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(_NOT_RUN))
