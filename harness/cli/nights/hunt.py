@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 
 from harness.cells.places import CompileOptions
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, json_option
+from harness.cli.options import F, SilentOption, Verb, json_option, together
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import open_results
@@ -75,23 +76,44 @@ def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of clic
     return function
 
 
+def _executor_options(words: str, usual: str) -> Callable[[F], F]:
+    """What executes, as `on`, and `runner`; `words` are what the help says of it."""
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def executed(*, on: str | None, runner: str | None, **others: Any) -> Any:  # noqa: ANN401 - click's
+            if runner is not None and on not in (None, GPU):
+                raise UsageError(f"--runner is for a GPU: leave out --on {on}")
+            on = on or (GPU if runner is not None else usual)
+            if others["corpus"] and on == GPU:
+                raise UsageError("--corpus executes nothing: leave out --on gpu")
+            on = EMULATOR if others["corpus"] else on
+            return function(on=on, runner=runner, **others)
+
+        return together(
+            click.option(
+                "--on", type=click.Choice([EMULATOR, SASS, GPU]), show_default=usual, help=words
+            ),
+            click.option(
+                "--runner",
+                metavar="CMD",
+                help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
+            ),
+        )(cast("F", executed))
+
+    return add
+
+
 @command.command("ptxas", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @click.option("--sm", default="90", show_default=True, metavar="SM", help="GPU target.")
 @click.option(
     "--ptxas", default=LATEST, show_default=True, metavar="X", help="The ptxas to hunt in."
 )
-@click.option(
-    "--on",
-    type=click.Choice([EMULATOR, SASS, GPU]),
-    show_default=SASS,
-    help="What votes beside the PTX: the SASS of -O0 and -O3, emulated; their cubins, launched on "
-    "a GPU; or nothing (emulator), and only what ptxas fails on is found, and what it takes out of "
+@_executor_options(
+    "What votes beside the PTX: the SASS of -O0 and -O3, emulated; their cubins, launched on a "
+    "GPU; or nothing (emulator), and only what ptxas fails on is found, and what it takes out of "
     "proportion.",
-)
-@click.option(
-    "--runner",
-    metavar="CMD",
-    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
+    SASS,
 )
 @click.option(
     "--corpus",
@@ -108,7 +130,7 @@ def _ptxas(
     *,
     sm: str,
     ptxas: str,
-    on: str | None,
+    on: str,
     runner: str | None,
     corpus: Path | None,
     seconds: float,
@@ -129,11 +151,6 @@ def _ptxas(
     # numpy comes with it.
     from harness.minimize.hunt.hunting import PtxasPlan, hunt, write_repros  # noqa: PLC0415
 
-    if runner is not None and on not in (None, GPU):
-        raise UsageError(f"--runner is for a GPU: leave out --on {on}")
-    on = on or (GPU if runner is not None else SASS)
-    if corpus and on == GPU:
-        raise UsageError("--corpus executes nothing: leave out --on gpu")
     target = Target.parse(sm)
     changed = _corpus(corpus, target) if corpus else ()
     versions = PTXAS_BACK_END.select(ptxas)
@@ -144,7 +161,7 @@ def _ptxas(
         target=target,
         seed=seed,
         seconds=seconds,
-        on=EMULATOR if corpus else on,
+        on=on,
         runner=runner,
         most=most,
         corpus=changed,
@@ -189,6 +206,11 @@ def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
     help="Change the .ttir and .ttgir files of this folder, and make no kernels; what Triton fails "
     "on by itself is found, and what a .ttir file computes with stages and not without.",
 )
+@_executor_options(
+    "What executes the kernels: their PTX, emulated in several orders; or their cubins, emulated "
+    "(sass) or launched on a GPU. What they leave is held to Triton's interpreter.",
+    EMULATOR,
+)
 @_hunt_options
 @scheduler_option("Have the emulator run")
 @execution_options
@@ -197,6 +219,8 @@ def _triton(
     *,
     sm: str,
     triton: str,
+    on: str,
+    runner: str | None,
     corpus: Path | None,
     seconds: float,
     most: int | None,
@@ -211,7 +235,7 @@ def _triton(
     emulator, in several orders of warps and copies, and held to Triton's interpreter; one of four
     is in Gluon (Triton 3.8 and later), and its two configs are held to one another. Passes that
     fail, crashes and hangs are found, too. What is found is reduced, named and counted once for
-    each cause. What it says is *emulated*: a GPU was not asked.
+    each cause. What it says is *emulated*, with --on gpu *measured*.
     """
     from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, write_triton_repros  # noqa: PLC0415 - numpy comes with it
 
@@ -226,6 +250,8 @@ def _triton(
         seed=seed,
         seconds=seconds,
         most=most,
+        on=on,
+        runner=runner,
         corpus=changed,
     )
     _hunt(plan, how, hunt_triton, write_triton_repros, scheduler=scheduler, as_json=as_json)

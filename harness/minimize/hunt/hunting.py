@@ -180,6 +180,13 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
         """By what causes are kept that hunts have in common."""
         return self.tool.kind
 
+    @property
+    def place(self) -> str:
+        """As options of `triage run`, where it does as the hunt; the emulator needs none."""
+        if self.runner:
+            return f" --runner {shlex.quote(self.runner)}"
+        return "" if self.on == EMULATOR else f" --on {self.on}"
+
     def target_of(self, seed: int) -> Target:
         """For which GPU the program of a seed is compiled."""
         return self.targets[seed % len(self.targets)]
@@ -225,9 +232,8 @@ class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
 
     def command(self, folder: str, least: LeastProgram) -> str:
         name, place = Path(folder).name, Path(folder).parents[1]
-        on = f"--runner {shlex.quote(self.runner)}" if self.runner else f"--on {self.on}"
         return (
-            f"cd {shlex.quote(str(place))} && triage run --kernel {name} {on} "
+            f"cd {shlex.quote(str(place))} && triage run --kernel {name}{self.place} "
             f"--sm {self.target} --ptxas {self.ptxas.version} -O 0,3"
         )
 

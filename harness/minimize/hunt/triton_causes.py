@@ -23,6 +23,7 @@ from harness.minimize.python.tree import PythonFile
 from harness.minimize.reduction.driver import Effort, TextFormat, sweep_coarsely
 from harness.values.standalone import FileLaunch, Standalone
 from harness.values.target import Target
+from harness.values.toolchain import GPU
 
 _CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
 _CONFIGS = "CONFIGS = [\n"
@@ -225,9 +226,9 @@ class TritonCauses:
         return least_of(self.plan, asked, answer)
 
     def others(self, least: Asked) -> Sequence[Target]:
-        """The targets for which it is asked, too."""
+        """The targets for which it is asked, too; a GPU has one."""
         own = self.plan.target_of(least.seed)
-        return [target for target in OTHERS if target != own]
+        return [target for target in OTHERS if target != own and self.oracles.on != GPU]
 
 
 def least_of(plan: HuntPlan, asked: Asked, answer: Answer) -> LeastProgram:

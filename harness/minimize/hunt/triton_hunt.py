@@ -53,10 +53,11 @@ from harness.minimize.hunt.triton_causes import TritonCauses, has_all
 from harness.minimize.hunt.triton_oracles import Care, TritonOracles
 from harness.minimize.hunt.triton_sources import KERNEL, program
 from harness.minimize.hunt.voting import Answer, Vote
+from harness.run.gpu.packing import place_of
 from harness.store.store import Store
 from harness.values.errors import OfflineError
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import GPU, Compiler
 
 # Of kernels that have all that a known cause needs, one of so many is compiled all the same.
 _SELDOM = 8
@@ -88,20 +89,22 @@ class TritonPlan(HuntPlan, frozen=True, kw_only=True):
             triton=self.triton.identity,
             targets=[str(target) for target in self.gpus],
             seed=self.seed,
+            on=self.on,
             corpus=list(self.corpus),
             code=code_sha256("minimize/hunt", "gpu_emulator/ptx", "frontends/triton/child"),
         )
 
     @property
     def coordinates(self) -> dict[str, Any]:
-        return {"triton": self.triton.version, "targets": [str(target) for target in self.gpus]}
+        targets = [str(target) for target in self.gpus]
+        return {"triton": self.triton.version, "targets": targets, "on": self.on}
 
     @property
     def known_by(self) -> str:
         return "IR of Triton" if self.corpus else super().known_by
 
     def command(self, folder: str, least: LeastProgram) -> str:
-        what = f"run --kernel {folder}/launch.py"
+        what = f"run{self.place} --kernel {folder}/launch.py"
         if self.corpus:
             verb = "run" if least.answer.vote is Vote.WRONG else "compile"
             what = f"{verb} --kernel {folder}/{Path(folder).name}{suffix_of(least.text)}"
@@ -250,11 +253,16 @@ async def hunt_triton(
     """Hunt in a Triton; as `hunting.hunt_in`.
 
     Raises:
-        InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
+        InfrastructureError: a tool cannot be started, there is no GPU, or the disk is full; what
+            was found is kept.
     """
+    if plan.on == GPU:
+        place_of(plan.runner)
     async with at_bench(store, how, open_hub) as bench:
         kind = IrOracles if plan.corpus else TritonOracles
-        oracles = kind(bench=bench, compiler=plan.triton, targets=plan.targets)
+        oracles = kind(
+            bench=bench, compiler=plan.triton, targets=plan.targets, on=plan.on, runner=plan.runner
+        )
         state = state_of(store, plan)
         texts = {program.text for cause in state.causes for program in cause.programs}
         others = [one for one in known_causes(store, plan) if one.least.text not in texts]

@@ -30,6 +30,7 @@ from harness.minimize.hunt.voting import SOME_ORDERS, Answer, Vote
 from harness.run.comparing import ELEMENTS, as_tensor
 from harness.run.emulating import emulate
 from harness.run.executing import OnEmulator
+from harness.run.executors import executor_on
 from harness.run.judging import judge
 from harness.run.launch import Trusted, evidence_of, tensors_of
 from harness.run.launching import NotRunError, why_refused
@@ -47,7 +48,7 @@ from harness.values.errors import InfrastructureError, StorageError, TriageError
 from harness.values.execution import LaunchVariant, RunRow, RunVerdict
 from harness.values.outcome import Lowering
 from harness.values.target import Target
-from harness.values.toolchain import Compiler, without_evidence
+from harness.values.toolchain import EMULATOR, Compiler, takes_cubins, without_evidence
 from harness.values.verdict import VerdictKind
 
 _QUICK = ("first/early", "last/late")
@@ -79,11 +80,16 @@ class Care(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class TritonOracles:
-    """One Triton; a program is compiled for one of the targets, by its seed."""
+    """One Triton; a program is compiled for one of the targets, by its seed.
+
+    `on` executes it; a GPU is reached by the `runner`, or is this machine's.
+    """
 
     bench: Workbench
     compiler: Compiler
     targets: Sequence[Target]
+    on: str = EMULATOR
+    runner: str | None = None
 
     @property
     def jobs(self) -> int:
@@ -209,6 +215,9 @@ class TritonOracles:
     ) -> Answer:
         """What a cell comes to; `left` has what the other configs of a Gluon kernel leave."""
         assert cell.record is not None
+        if takes_cubins(self.on):
+            executor = executor_on(self.on, bench, source, source.tell, runner=self.runner)
+            return _of_row((await executor.execute(bench, cell)).row)
         is_gluon = "glir" in lowering.artifacts
         if care is Care.THOROUGH:
             answer = _of_row((await OnEmulator(source=source).execute(bench, cell)).row)
@@ -265,7 +274,8 @@ def overflows(variant: LaunchVariant, get: Callable[[str], bytes]) -> bool:
 def _of_row(row: RunRow) -> Answer:
     config = ",".join(f"{name}={value}" for name, value in row.config.items())
     words = f"{config}: {without_evidence(row.run_reason)}"
-    answer = as_answer(row.run, words, row.schedule, orders=_ORDERS)
+    orders = 1 if takes_cubins(row.on) else _ORDERS
+    answer = as_answer(row.run, words, row.schedule, orders=orders)
     # What goes wrong on a chip may show in memory, too.
     races = sorted((race.space == "global", race.words) for race in row.counted_races)
     return structs.replace(answer, race=races[0][1]) if answer.is_hit and races else answer
