@@ -57,6 +57,8 @@ _FAILURES = frozenset(
 # Seconds for a module, and for each of its programs: what takes longer is looked at alone.
 _MODULE_SECONDS, _PROGRAM_SECONDS = 20.0, 0.2
 _VOTE_SECONDS = 2.0
+# So many questions are a module: one process assembles it, and one executes it.
+_FULL = 128
 _FIRST_MAJOR, _MAJORS = 7, 4
 # Instruction words whose text is kept: so many take some 50 MB.
 _MOST_WORDS = 1 << 17
@@ -458,8 +460,11 @@ class Together:
                 await asyncio.sleep(0)
             if not self._waiting:
                 return
-            levels, is_thorough = next(iter(self._waiting))
-            together = self._waiting.pop((levels, is_thorough))
+            levels, is_thorough = question = next(iter(self._waiting))
+            together = self._waiting.pop(question)
+            if left := together[_FULL:]:
+                del together[_FULL:]
+                self._waiting[question] = left
             wanted = [(asked, future) for asked, future in together if not future.cancelled()]
             try:
                 asked_now = [one for one, _ in wanted]
