@@ -292,7 +292,7 @@ def _address_cases() -> Iterator[Case]:
         "tcp://h:0", "tcp://h:65536", "tcp://h:99999", "tcp://h", "tcp://:1", "udp://h:1", "h:²",
         "tcp://h:1/x", "local:-1", "local:1.5", "tcp://[::1:1", "\x1b[31m:1",
     )):  # fmt: skip
-        for verb in (("bisect",), ("minimize", "k.ptx"), ("matrix", "run")):
+        for verb in (("bisect",), ("minimize", "k.ptx"), ("matrix", "run"), ("hunt", "ptxas")):
             words = (*verb, "--scheduler", address)
             if verb[0] == "bisect":
                 words = (*words, "--kernel", "k.ptx")

@@ -23,10 +23,12 @@ def first_line(plan: HuntPlan, jobs: int, memory: int, scheduler: str | None) ->
     """What is hunted, and what of this machine, or of those of a scheduler, it takes."""
     processes = "process" if jobs == 1 else "processes"
     targets = ", ".join(map(str, plan.targets))
-    where = f"at most {memory >> 20:,} MiB each; nothing leaves this machine"
+    place = f"by workers of {scheduler}" if scheduler else f"at most {memory >> 20:,} MiB each"
+    away = f"cubins go to {plan.runner}" if plan.runner else "nothing leaves this machine"
     return (
         f"{plan.tool.name} for {targets}, seed {plan.seed}, {plan.seconds:.0f} s: "
-        f"{jobs} {processes} at a time, {f'by workers of {scheduler}' if scheduler else where}"
+        f"{jobs} {processes} at a time, {place}"
+        + (f"; {away}" if plan.runner or not scheduler else "")
     )
 
 

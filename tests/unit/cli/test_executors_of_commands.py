@@ -16,6 +16,8 @@ DECLARED = {
     "report": [EMULATOR, SASS, GPU],
     "matrix run": [EMULATOR, SASS, GPU],
     "pr": [EMULATOR, SASS, GPU],
+    "hunt ptxas": [EMULATOR, SASS, GPU],
+    "hunt triton": [EMULATOR, SASS, GPU],
     "workaround": [SASS, GPU],
     "rank": [GPU],
 }
