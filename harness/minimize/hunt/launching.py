@@ -1,7 +1,7 @@
 """What the cubins of programs leave on a GPU: launched as `triage run --on gpu` does.
 
-Many programs go in one trip. One that faults, hangs or ends its process costs itself: whoever
-launches begins again behind it.
+Many programs go in one trip. Where one faults, hangs or ends its process, the launches go on with
+the next one in a fresh process.
 """
 
 from __future__ import annotations

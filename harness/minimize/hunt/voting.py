@@ -91,7 +91,7 @@ class Voter(msgspec.Struct, frozen=True, kw_only=True):
 class VoteJob(msgspec.Struct, frozen=True, kw_only=True):
     """The programs of one module; `level-N.cubin` and `level-N.sass` lie beside it.
 
-    Without `levels`, what the PTX leaves is put into a file for each entry, and nobody votes.
+    Without `levels`, what the PTX leaves is put into a file for each entry; there is no vote.
     `is_thorough`: the PTX is executed with other garbage, too.
     """
 
