@@ -21,6 +21,8 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.matrix.nights.elsewhere import ToolsElsewhere
 from harness.matrix.nights.workers import worker_loop
+from harness.minimize.hunt import growth
+from harness.minimize.hunt import oracles as asked_oracles
 from harness.minimize.hunt.causes import Cause, Causes, join, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
 from harness.minimize.hunt.gluon_sources import gluon_program
@@ -475,3 +477,25 @@ def test_spills_that_the_text_does_not_ask_for_are_told_of_a_module(
         "assembled",
     ]
     assert "where at most 80 are live at once in the PTX" in many.words
+
+
+def test_time_that_the_text_does_not_ask_for_is_told_where_programs_are_executed(
+    toolchain_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert toolchain_cache.parent
+    # What is beyond the limit itself takes 4 GiB.
+    for place in (growth, asked_oracles):
+        monkeypatch.setattr(place, "SECONDS", 0.2)
+    plain = f"{HEAD}.visible .entry k({PARAMETERS})\n{{\nret;\n}}\n"
+    # ptxas takes memory for each register of a range, whether it is used or not.
+    declared = plain.replace("ret;", ".reg .b32 spare<150000000>;\nret;")
+
+    async def ask() -> list[Answer]:
+        async with Hub() as hub:
+            one = oracles(hub, "13.5.37")
+            return await one.ask([Asked(plain, 1), Asked(declared, 1)], screens=True)
+
+    short, long = asyncio.run(ask())
+    assert short.vote is Vote.RIGHT
+    assert (long.vote, long.signature, long.levels) == (Vote.GROWS, "time", LEVELS)
+    assert "s of CPU, twice, where 0.2 are plenty" in long.words

@@ -159,7 +159,7 @@ class Oracles:
     ) -> dict[int, Answer] | None:
         """Assemble for all levels; None where all is well, else what is known of who failed.
 
-        Where nothing is executed, what ptxas takes at the last level is looked at, too.
+        What ptxas takes out of proportion is looked at, too.
         """
         text, starts = _module(list(programs.values()))
         seconds = _MODULE_SECONDS + _PROGRAM_SECONDS * len(programs)
@@ -189,44 +189,47 @@ class Oracles:
                 return {}
             answer = Answer(vote=Vote.REFUSED, words=verdict.reason)
             return {numbers[place]: answer for place in places or {0}}
-        if how.votes:
-            return None
-        return await self._grown(folder, text, programs, of_levels[-1], limits)
+        by_level = dict(zip(how.levels, of_levels, strict=True))
+        return await self._grown(folder, text, programs, by_level, limits)
 
     async def _grown(
         self,
         folder: Path,
         text: str,
         programs: dict[int, Asked],
-        assembly: Assembly,
+        of_levels: Mapping[int, Assembly],
         limits: ResourceLimits,
     ) -> dict[int, Answer] | None:
         """Those of an assembled module that grow; as `_assembled`. A long time is seen twice."""
-        log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
         grown: dict[int, Answer] = {}
-        like = Answer(vote=Vote.GROWS, levels=LEVELS[-1:])
-        for place, (number, asked) in enumerate(programs.items()):
-            usage = log.function(f"k{place}")
-            if usage and (growth := growth_of(asked.text, usage, self.target)):
-                signature, words = growth
-                grown[number] = structs.replace(like, signature=signature, words=words)
+        if last := of_levels.get(LEVELS[-1]):
+            log = parse_ptxas_log(f"{last.stdout}\n{last.stderr}")
+            for place, (number, asked) in enumerate(programs.items()):
+                usage = log.function(f"k{place}")
+                if usage and (growth := growth_of(asked.text, usage, self.target)):
+                    signature, words = growth
+                    grown[number] = Answer(
+                        vote=Vote.GROWS, levels=LEVELS[-1:], words=words, signature=signature
+                    )
         if grown:
             return grown
-        seconds = assembly.end.cpu
-        if seconds <= SECONDS:
+        seconds = {level: assembly.end.cpu for level, assembly in of_levels.items()}
+        if max(seconds.values()) <= SECONDS:
             return None
         allowed = min(seconds_allowed(asked.text) for asked in programs.values())
-        if seconds <= allowed:
-            return None
-        if len(programs) > 1:
+        slow = [level for level in seconds if seconds[level] > allowed]
+        if slow and len(programs) > 1:
             return {}
-        again = await self.assemble(folder, text, LEVELS[-1], limits)
-        seconds = min(seconds, again.end.cpu)
-        if seconds <= allowed:
+        for level in slow:
+            again = await self.assemble(folder, text, level, limits)
+            seconds[level] = min(seconds[level], again.end.cpu)
+        slow = [level for level in slow if seconds[level] > allowed]
+        if not slow:
             return None
         [number] = programs
-        words = f"ptxas takes {seconds:.0f} s of CPU, twice, where {allowed:.0f} are plenty"
-        return {number: structs.replace(like, signature=TIME, words=words)}
+        longest = max(seconds[level] for level in slow)
+        words = f"ptxas takes {longest:.1f} s of CPU, twice, where {allowed:.1f} are plenty"
+        return {number: Answer(vote=Vote.GROWS, levels=tuple(slow), words=words, signature=TIME)}
 
     async def assemble(
         self, folder: Path, text: str, level: int, limits: ResourceLimits, *more: str
