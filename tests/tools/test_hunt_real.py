@@ -116,7 +116,7 @@ st.b32 [%out], %r0;
 ONE_PLACE = OWN_PLACE.replace("mad.wide.u32 %out, %r0, 64, %out;", "")
 
 
-# What a hunt in 13.5.37 found that ends it without code: as `docs/hunting.md` has them.
+# What a hunt in 13.5.37 found that ends it without code: as `docs/hunting-results.md` has them.
 FAILING = {
     "two branches": (
         """
