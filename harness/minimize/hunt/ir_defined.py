@@ -109,8 +109,8 @@ class _Reader:
         match = _NUMBER.search(op.header) if op else None
         if match:
             return int(match[1]), int(match[2])
-        # What a launch gives is positive.
-        return (1, 32) if name in self.arguments else None
+        # What a launch gives is positive, and may have any number of bits.
+        return (1, 0) if name in self.arguments else None
 
     def _is_positive(self, name: str) -> bool:
         number = self._number(name)

@@ -90,7 +90,7 @@ class IrOracles(TritonOracles):
     async def answer_of(self, asked: Asked, care: Care) -> Answer:
         """An answer for a module; what can be lowered is executed, where it means something."""
         target = self.targets[asked.seed % len(self.targets)]
-        verdict, log = await self._judged(asked.text, target)
+        verdict, log = await self._judged(asked, target)
         if verdict is None:
             is_executed = self.executes and suffix_of(asked.text) == ".ttir"
             vote = await self._voted(asked, target, care) if is_executed else None
@@ -101,7 +101,7 @@ class IrOracles(TritonOracles):
             is_hit = False  # the reader decides what is valid, and may die of what is not
         elif verdict.kind is VerdictKind.PASS_FAILURE and not crash_words(log):
             if key not in self.broken:
-                self.broken[key] = await self._is_invalid(asked.text, target, first_error(log))
+                self.broken[key] = await self._is_invalid(asked, target, first_error(log))
             is_hit = self.broken[key]
         return Answer(
             vote=Vote.FAILS if is_hit else Vote.REFUSED,
@@ -109,20 +109,20 @@ class IrOracles(TritonOracles):
             signature=key or None,
         )
 
-    async def _is_invalid(self, text: str, target: Target, complaint: str) -> bool:
+    async def _is_invalid(self, asked: Asked, target: Target, complaint: str) -> bool:
         """Whether the reader has the same complaint about the module that a pass left."""
-        _, log = await self._judged(text, target, dumps=True)
+        _, log = await self._judged(asked, target, dumps=True)
         modules = _AFTER_FAILURE.findall(log)
         if not modules:
             return False
         # Of pipelines within one another the innermost is printed first.
-        verdict, said = await self._judged(modules[0], target)
+        verdict, said = await self._judged(Asked(modules[0], asked.seed), target)
         is_refused = verdict is not None and verdict.stage is Stage.CAPTURE
         # A conversion that gives up half-way leaves what is not valid either, and says why it did.
         return is_refused and template(first_error(said)) == template(complaint)
 
     async def _judged(
-        self, text: str, target: Target, *, dumps: bool = False
+        self, asked: Asked, target: Target, *, dumps: bool = False
     ) -> tuple[Verdict | None, str]:
         """The verdict, None where the module is lowered, and what Triton prints.
 
@@ -131,11 +131,11 @@ class IrOracles(TritonOracles):
         """
         bench, front = self.bench, front_end(self.compiler.kind)
         assert isinstance(front, CapturedFrontEnd)
-        file = Path(f"kernel{suffix_of(text)}")
-        request = capture_request(LaunchCode(file=file, function=None, overrides={}), target)
+        file, options = Path(f"kernel{suffix_of(asked.text)}"), options_of(asked)
+        request = capture_request(LaunchCode(file=file, function=None, overrides=options), target)
         limits = structs.replace(bench.limits, timeout=min(bench.limits.timeout, _LONGEST))
         more = {"limits": limits.message(), "ptxas": None, "until": Stage.LLIR.value, "dump": dumps}
-        job = await front.compile_text(bench, self.compiler, text, request, more)
+        job = await front.compile_text(bench, self.compiler, asked.text, request, more)
         try:
             nothing = Kept(value=Capture(records=[], pruned={}, ptxas="", triton=""))
             launch = CapturedLaunch(capture=nothing, compiler=self.compiler, request=request)
@@ -157,7 +157,7 @@ class IrOracles(TritonOracles):
         """
         if why := left_open(IrModule.read(asked.text)):
             return Answer(vote=Vote.LEFT_OUT, words=why)
-        options = drawn_options(asked.seed)
+        options = options_of(asked)
         looks = [(Care.THOROUGH, {**options, **_NOT_FUSED}), (Care.THOROUGH, options)]
         if care is not Care.THOROUGH:
             looks = [(care, options), *(looks if care is Care.FAIR else ())]
@@ -279,9 +279,11 @@ class IrOracles(TritonOracles):
         return lowered.ptx, launch_of_text(lowered.ptx, lowered.lowering.metadata, variant)
 
 
-def drawn_options(seed: int) -> dict[str, Scalar]:
-    """The stages and warps that a module of this seed is compiled with."""
-    draw = random.Random(f"options {seed}")  # noqa: S311 - to repeat, not to hide
+def options_of(asked: Asked) -> dict[str, Scalar]:
+    """The stages and warps that a module is compiled with, by its seed; TTGIR has its own."""
+    if suffix_of(asked.text) == ".ttgir":
+        return {}
+    draw = random.Random(f"options {asked.seed}")  # noqa: S311 - to repeat, not to hide
     return {"num_warps": draw.choice((4, 4, 4, 8)), "num_stages": draw.choice((2, 3, 4))}
 
 

@@ -44,8 +44,8 @@ from harness.minimize.hunt.ir_corpus import IrSource, changed_ir
 from harness.minimize.hunt.ir_hunt import (
     IrCauses,
     IrOracles,
-    drawn_options,
     fitting_sources,
+    options_of,
     suffix_of,
 )
 from harness.minimize.hunt.oracles import Asked
@@ -108,9 +108,7 @@ class TritonPlan(HuntPlan, frozen=True, kw_only=True):
         if self.corpus:
             verb = "run" if least.answer.vote is Vote.WRONG else "compile"
             what = f"{verb} --kernel {folder}/{Path(folder).name}{suffix_of(least.text)}"
-        if self.corpus and verb == "run":
-            options = drawn_options(least.seed).items()
-            what += "".join(f" --set {name}={value}" for name, value in options)
+            what += "".join(f" --set {n}={value}" for n, value in options_of(least.asked).items())
         return f"triage {what} --sm {self.target_of(least.seed)} --triton {self.triton.version}"
 
 

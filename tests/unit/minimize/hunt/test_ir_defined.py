@@ -70,6 +70,10 @@ def test_what_a_front_end_writes_leaves_nothing_open() -> None:
         ([("%s = tt.splat %n : i32", "%s = tt.splat %c0 : i32")], "arith.divsi by zero"),
         ([("arith.divsi %r, %s", "arith.divsi %r, %r")], "arith.divsi by what is not known"),
         ([("dense<4>", "dense<32>")], "arith.shrsi by more than there are bits"),
+        (
+            [("arith.shrsi %r, %c4", "arith.shrsi %r, %s")],
+            "arith.shrsi by more than there are bits",
+        ),
         ([("dense<4>", "dense<-1>")], "arith.shrsi by what is not known"),
         ([("%at, %m, %zero", "%at, %m")], "does not say what is masked"),
         ([("arith.addf %one, %two", "arith.subf %one, %two")], "tt.reduce depends on its order"),
