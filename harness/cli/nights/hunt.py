@@ -239,6 +239,8 @@ def _triton(
     """
     from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, write_triton_repros  # noqa: PLC0415 - numpy comes with it
 
+    if corpus and on != EMULATOR:
+        raise UsageError(f"--on {on} is for kernels: what changed IR computes is emulated")
     changed = _ir_corpus(corpus) if corpus else ()
     front = front_end(TRITON)
     versions = front.select(triton)

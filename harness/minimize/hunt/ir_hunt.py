@@ -28,6 +28,7 @@ from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import form_of, front_end
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
+from harness.frontends.source_form import Lowered
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.judging.messages import crash_words, first_error
 from harness.judging.signature import template
@@ -129,25 +130,49 @@ class IrOracles(TritonOracles):
         Raises:
             InfrastructureError: Triton cannot be started, or the disk is full.
         """
-        bench, front = self.bench, front_end(self.compiler.kind)
+        lowered = await self._compiled(
+            asked.text, target, options_of(asked), until=Stage.LLIR.value, dump=dumps
+        )
+        if lowered is None:
+            return None, ""
+        verdict = self.front.judge(lowered.lowering)
+        if verdict.kind is VerdictKind.INFRA:
+            raise InfrastructureError(verdict.reason)
+        return verdict, lowered.lowering.log
+
+    @property
+    def front(self) -> CapturedFrontEnd:
+        """The front end of Triton."""
+        front = front_end(self.compiler.kind)
         assert isinstance(front, CapturedFrontEnd)
-        file, options = Path(f"kernel{suffix_of(asked.text)}"), options_of(asked)
-        request = capture_request(LaunchCode(file=file, function=None, overrides=options), target)
+        return front
+
+    async def _compiled(
+        self,
+        text: str,
+        target: Target,
+        options: Mapping[str, Scalar],
+        *,
+        is_plain: bool = False,
+        **more: object,
+    ) -> Lowered | None:
+        """What comes of a module; None where it got past the stage of `until`.
+
+        Raises:
+            InfrastructureError: Triton cannot be started, or the disk is full.
+        """
+        bench = self.bench
+        code = LaunchCode(file=Path(f"kernel{suffix_of(text)}"), function=None, overrides=options)
+        request = capture_request(code.with_configs("*", [options]) if is_plain else code, target)
         limits = structs.replace(bench.limits, timeout=min(bench.limits.timeout, _LONGEST))
-        more = {"limits": limits.message(), "ptxas": None, "until": Stage.LLIR.value, "dump": dumps}
-        job = await front.compile_text(bench, self.compiler, asked.text, request, more)
+        more = {"limits": limits.message(), "ptxas": None, "until": None, **more}
+        job = await self.front.compile_text(bench, self.compiler, text, request, more)
         try:
             nothing = Kept(value=Capture(records=[], pruned={}, ptxas="", triton=""))
             launch = CapturedLaunch(capture=nothing, compiler=self.compiler, request=request)
-            lowering = front.evidence(launch, job)
+            return await form_of(self.compiler.kind).lowered(bench, launch, job, None)
         finally:
             bench.hub.drop_folder(job.folder)
-        if (job.result or {}).get("is_past"):
-            return None, lowering.log
-        verdict = front.judge(lowering)
-        if verdict.kind is VerdictKind.INFRA:
-            raise InfrastructureError(verdict.reason)
-        return verdict, lowering.log
 
     async def _voted(self, asked: Asked, target: Target, care: Care) -> Answer:
         """The vote of a module's variants: with the stages of this seed, and with none.
@@ -254,23 +279,10 @@ class IrOracles(TritonOracles):
         Raises:
             NotRunError: it cannot be compiled, or not launched.
         """
-        code = LaunchCode(file=Path(f"kernel{suffix_of(text)}"), function=None, overrides=options)
-        if is_plain:
-            code = code.with_configs("*", [options])
-        bench, front = self.bench, front_end(self.compiler.kind)
-        assert isinstance(front, CapturedFrontEnd)
-        request = capture_request(code, target)
-        more = {"limits": bench.limits.message(), "ptxas": None, "until": None}
-        job = await front.compile_text(bench, self.compiler, text, request, more)
-        try:
-            nothing = Kept(value=Capture(records=[], pruned={}, ptxas="", triton=""))
-            launch = CapturedLaunch(capture=nothing, compiler=self.compiler, request=request)
-            lowered = await form_of(self.compiler.kind).lowered(bench, launch, job, None)
-        finally:
-            bench.hub.drop_folder(job.folder)
+        lowered = await self._compiled(text, target, options, is_plain=is_plain)
         assert lowered is not None, "it is compiled to the end"
         if lowered.ptx is None:
-            raise NotRunError(f"for {target}: {front.judge(lowered.lowering).reason}")
+            raise NotRunError(f"for {target}: {self.front.judge(lowered.lowering).reason}")
         if lowered.reading and lowered.reading.facts and lowered.reading.facts.is_trap_stub:
             raise NotRunError(f"for {target} it is a trap")
         limits = limits_of(target.capability)
