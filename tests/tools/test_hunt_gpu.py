@@ -171,7 +171,7 @@ def test_without_a_gpu_one_line_says_so(triage: Triage) -> None:
     ("words", "says"),
     [
         (("--runner", "x", "--on", "sass"), "--runner is for a GPU: leave out --on sass"),
-        (("--corpus", ".", "--on", "gpu"), "--corpus executes nothing: leave out --on gpu"),
+        (("--corpus", ".", "--on", "gpu"), "--corpus asks no GPU: leave out --on gpu"),
     ],
 )
 def test_what_does_not_go_with_a_gpu_is_refused(

@@ -249,6 +249,3 @@ def test_a_folder_without_ir_is_said_in_a_line(triage: Triage) -> None:
     done = triage("hunt", "triton", "--corpus", "empty", "--triton", "3.9.0")
     assert done.returncode == 2
     assert "there is no .ttir or .ttgir file" in done.stderr
-    done = triage("hunt", "triton", "--corpus", "empty", "--on", "sass")
-    assert done.returncode == 2
-    assert "--on sass is for kernels" in done.stderr

@@ -86,7 +86,7 @@ def _executor_options(words: str, usual: str) -> Callable[[F], F]:
                 raise UsageError(f"--runner is for a GPU: leave out --on {on}")
             on = on or (GPU if runner is not None else usual)
             if others["corpus"] and on == GPU:
-                raise UsageError("--corpus executes nothing: leave out --on gpu")
+                raise UsageError("--corpus asks no GPU: leave out --on gpu")
             on = EMULATOR if others["corpus"] else on
             return function(on=on, runner=runner, **others)
 
@@ -239,8 +239,6 @@ def _triton(
     """
     from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, write_triton_repros  # noqa: PLC0415 - numpy comes with it
 
-    if corpus and on != EMULATOR:
-        raise UsageError(f"--on {on} is for kernels: what changed IR computes is emulated")
     changed = _ir_corpus(corpus) if corpus else ()
     front = front_end(TRITON)
     versions = front.select(triton)
