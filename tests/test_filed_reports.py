@@ -27,6 +27,8 @@ FILED = {
     "hunt-guarded-set-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-guarded-testp-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-lop3-flag": Upstream.NVIDIA,
+    "hunt-neg-into-slct": Upstream.NVIDIA,
+    "hunt-set-into-cnot": Upstream.NVIDIA,
     "hunt-set-into-compare": Upstream.NVIDIA,
     "hunt-stmatrix-at-constant": Upstream.NVIDIA,
     "hunt-lop3-two-branches": Upstream.NVIDIA,
