@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from conftest import Triage
 
 from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
+from harness.minimize.hunt import growth
 from harness.minimize.hunt.ir_corpus import changed_ir, sources_of
 from harness.minimize.hunt.ir_hunt import IrOracles
 from harness.minimize.hunt.oracles import Asked
@@ -156,6 +158,29 @@ def test_a_refusal_in_words_is_no_failure_and_broken_ir_is_one(
     assert "does not match number of parameters" in crashing.words
     assert dead.vote is Vote.FAILS
     assert "ConvertTritonToTritonGPU failed: type of return operand 0" in dead.words
+
+
+def test_the_slowest_pass_of_a_module_is_named(
+    toolchain_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert toolchain_cache.parent
+    # What is beyond the limit itself takes minutes.
+    monkeypatch.setattr(growth, "_TRITON_SECONDS", 0.0)
+    monkeypatch.setattr(growth, "_TRITON_SECONDS_EACH", 0.0)
+
+    async def ask(store: Store) -> list[Answer]:
+        async with at_bench(store, CompileOptions(jobs=2)) as bench:
+            triton = front_end("triton").install("3.9.0")
+            oracles = IrOracles(bench=bench, compiler=triton, targets=[Target.parse("80")])
+            return await oracles.ask([Asked(RIGHT, 0), Asked(UNREAD, 0)])
+
+    with Store.open(tmp_path / "home") as store:
+        grown, unread = asyncio.run(ask(store))
+    assert unread.vote is Vote.REFUSED
+    assert grown.vote is Vote.GROWS
+    assert grown.words.startswith("sm_80: Triton takes ")
+    # A pass of MLIR: LLVM's are not reached.
+    assert re.fullmatch(r"compile time out of proportion \([A-Z]\w+\)", str(grown.signature))
 
 
 def test_a_module_is_held_to_itself_without_stages(toolchain_cache: Path, tmp_path: Path) -> None:

@@ -499,3 +499,52 @@ def test_time_that_the_text_does_not_ask_for_is_told_where_programs_are_executed
     assert short.vote is Vote.RIGHT
     assert (long.vote, long.signature, long.levels) == (Vote.GROWS, "time", LEVELS)
     assert "s of CPU, twice, where 0.2 are plenty" in long.words
+
+
+# Each step is an operation; all of them become one.
+STEPS = """
+import torch
+import triton
+import triton.language as tl
+
+CONFIGS = [triton.Config({}, num_stages=3, num_warps=4)]
+
+
+@triton.autotune(configs=CONFIGS, key=[])
+@triton.jit
+def generated(x, out):
+    at = tl.arange(0, 128)
+    value = tl.load(x + at)
+    for step in tl.static_range(COUNT):
+        value = value * 3 + step
+    tl.store(out + at, value)
+
+
+def launch():
+    x = torch.zeros(128, device="cuda", dtype=torch.int32)
+    generated[(1,)](x, torch.zeros(128, device="cuda", dtype=torch.int32))
+"""
+
+
+@pytest.mark.long
+def test_a_pass_that_takes_time_out_of_proportion_to_the_ptx_is_named(
+    toolchain_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is beyond the limit itself takes minutes.
+    monkeypatch.setattr(growth, "_TRITON_SECONDS", 1.2)
+    triton = front_end("triton").install("3.9.0")
+    short, long = (Asked(STEPS.replace("COUNT", count), 1) for count in ("2", "1200"))
+    plan = TritonPlan(seed=1, seconds=1.0, triton=triton, gpus=(Target.parse("90a"),))
+
+    async def ask(store: Store) -> list[Answer]:
+        async with at_bench(store, CompileOptions(jobs=1)) as bench:
+            oracles = TritonOracles(bench=bench, compiler=triton, targets=plan.targets)
+            return await oracles.ask([short, long], care=Care.QUICK)
+
+    with Store.open(tmp_path / "home") as store:
+        right, grown = asyncio.run(ask(store))
+    assert right.vote is Vote.RIGHT
+    assert grown.vote is Vote.GROWS
+    assert "s of CPU, twice, where 1." in grown.words
+    name = least_of(plan, long, grown).name
+    assert name == "compile time out of proportion (TritonGPUCoalesce)"

@@ -1,4 +1,4 @@
-"""What ptxas takes out of proportion to a program: spills, registers, time. Pure.
+"""What a compiler takes out of proportion: ptxas spills, registers and time, Triton time. Pure.
 
 A program is held to its own text, so that it can be reduced and given to other versions like any
 other. The limits are far from what 143 PTX files of real kernels take (Triton for sm_90a and
@@ -30,6 +30,13 @@ SECONDS = 2.0
 _ENOUGH, _PLENTY = 0.75, 4
 _SPILLED, _MANY_REGISTERS = 64, 128
 _SECONDS_EACH = 0.014
+_TRITON_SECONDS, _TRITON_SECONDS_EACH = 10.0, 0.008
+# Columns of seconds, of which the last is of the clock, and a pass; not what is in passes itself.
+_TIMED = re.compile(
+    r"^ +(?:-?[\d.]+ \( *-?[\d.]+%\) +)*(-?[\d.]+) \( *-?[\d.]+%\) +"
+    r"(?!-?[\d.]+ \(|Total$|Rest$|\(A\)|'\S+' Pipeline$)(\S.*?)(?: #\d+)?$",
+    re.MULTILINE,
+)
 _BLOCK = re.compile(r"\.(?:req|max)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _BLOCKS = re.compile(r"\.minnctapersm\s+(\d+)")
 _REGISTERS = re.compile(r"\.maxnreg\s+(\d+)")
@@ -63,6 +70,23 @@ def seconds_allowed(text: str) -> float:
     Ten times what real kernels take, and two more.
     """
     return SECONDS + _SECONDS_EACH * count_instructions(text)
+
+
+def triton_seconds_allowed(count: int) -> float:
+    """Seconds of CPU beyond which the time of Triton is out of proportion.
+
+    `count` are the instructions of the PTX that it writes; or the operations of a module of IR,
+    where it is lowered as far as LLVM's IR alone. Ten times what generated kernels take.
+    """
+    return _TRITON_SECONDS + _TRITON_SECONDS_EACH * count
+
+
+def slowest_pass(log: str) -> str:
+    """The pass that takes the longest, by what MLIR and LLVM print of each; empty: they do not."""
+    seconds: dict[str, float] = {}
+    for line in _TIMED.finditer(log):
+        seconds[line[2]] = seconds.get(line[2], 0.0) + float(line[1])
+    return max(seconds, key=seconds.__getitem__, default="")
 
 
 def _live(document: Document) -> int:

@@ -37,7 +37,13 @@ from harness.minimize.hunt.ir_corpus import IrSource, changed_ir, operation_name
 from harness.minimize.hunt.ir_defined import left_open
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_causes import TritonCauses
-from harness.minimize.hunt.triton_oracles import FAILURES, Care, TritonOracles, as_answer
+from harness.minimize.hunt.triton_oracles import (
+    FAILURES,
+    Care,
+    TritonOracles,
+    as_answer,
+    grown_time,
+)
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.ttgir import IR_FORMAT, IrModule
 from harness.run.comparing import Array
@@ -52,7 +58,7 @@ from harness.values.errors import InfrastructureError, UsageError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
-from harness.values.outcome import Capture
+from harness.values.outcome import Capture, Lowering
 from harness.values.target import Target
 from harness.values.toolchain import without_evidence
 from harness.values.verdict import Stage, Verdict, VerdictKind
@@ -91,8 +97,15 @@ class IrOracles(TritonOracles):
     async def answer_of(self, asked: Asked, care: Care) -> Answer:
         """An answer for a module; what can be lowered is executed, where it means something."""
         target = self.targets[asked.seed % len(self.targets)]
-        verdict, log = await self._judged(asked, target)
+        verdict, lowering = await self._judged(asked, target)
         if verdict is None:
+
+            async def again() -> Lowering:
+                return (await self._judged(asked, target, timing=True))[1]
+
+            count = IrModule.read(asked.text).count()
+            if grown := await grown_time(lowering, count, again, str(target)):
+                return grown
             is_executed = self.executes and suffix_of(asked.text) == ".ttir"
             vote = await self._voted(asked, target, care) if is_executed else None
             return vote or Answer(vote=Vote.ASSEMBLED)
@@ -100,9 +113,9 @@ class IrOracles(TritonOracles):
         is_hit = verdict.kind in FAILURES
         if verdict.stage is Stage.CAPTURE:
             is_hit = False  # the reader decides what is valid, and may die of what is not
-        elif verdict.kind is VerdictKind.PASS_FAILURE and not crash_words(log):
+        elif verdict.kind is VerdictKind.PASS_FAILURE and not crash_words(lowering.log):
             if key not in self.broken:
-                self.broken[key] = await self._is_invalid(asked, target, first_error(log))
+                self.broken[key] = await self._is_invalid(asked, target, first_error(lowering.log))
             is_hit = self.broken[key]
         return Answer(
             vote=Vote.FAILS if is_hit else Vote.REFUSED,
@@ -112,33 +125,35 @@ class IrOracles(TritonOracles):
 
     async def _is_invalid(self, asked: Asked, target: Target, complaint: str) -> bool:
         """Whether the reader has the same complaint about the module that a pass left."""
-        _, log = await self._judged(asked, target, dumps=True)
-        modules = _AFTER_FAILURE.findall(log)
+        _, failed = await self._judged(asked, target, dump=True)
+        modules = _AFTER_FAILURE.findall(failed.log)
         if not modules:
             return False
         # Of pipelines within one another the innermost is printed first.
         verdict, said = await self._judged(Asked(modules[0], asked.seed), target)
         is_refused = verdict is not None and verdict.stage is Stage.CAPTURE
         # A conversion that gives up half-way leaves what is not valid either, and says why it did.
-        return is_refused and template(first_error(said)) == template(complaint)
+        return is_refused and template(first_error(said.log)) == template(complaint)
 
     async def _judged(
-        self, asked: Asked, target: Target, *, dumps: bool = False
-    ) -> tuple[Verdict | None, str]:
-        """The verdict, None where the module is lowered, and what Triton prints.
+        self, asked: Asked, target: Target, **prints: bool
+    ) -> tuple[Verdict | None, Lowering]:
+        """The verdict, None where the module is lowered, and its evidence.
+
+        It `prints` a `dump` of modules, or the `timing` of passes.
 
         Raises:
             InfrastructureError: Triton cannot be started, or the disk is full.
         """
-        lowered = await self._compiled(
-            asked.text, target, options_of(asked), until=Stage.LLIR.value, dump=dumps
+        lowered, evidence = await self._compiled(
+            asked.text, target, options_of(asked), until=Stage.LLIR.value, **prints
         )
         if lowered is None:
-            return None, ""
-        verdict = self.front.judge(lowered.lowering)
+            return None, evidence
+        verdict = self.front.judge(evidence)
         if verdict.kind is VerdictKind.INFRA:
             raise InfrastructureError(verdict.reason)
-        return verdict, lowered.lowering.log
+        return verdict, evidence
 
     @property
     def front(self) -> CapturedFrontEnd:
@@ -155,8 +170,8 @@ class IrOracles(TritonOracles):
         *,
         is_plain: bool = False,
         **more: object,
-    ) -> Lowered | None:
-        """What comes of a module; None where it got past the stage of `until`.
+    ) -> tuple[Lowered | None, Lowering]:
+        """What comes of a module, None where it got past the stage of `until`; and its evidence.
 
         Raises:
             InfrastructureError: Triton cannot be started, or the disk is full.
@@ -170,7 +185,8 @@ class IrOracles(TritonOracles):
         try:
             nothing = Kept(value=Capture(records=[], pruned={}, ptxas="", triton=""))
             launch = CapturedLaunch(capture=nothing, compiler=self.compiler, request=request)
-            return await form_of(self.compiler.kind).lowered(bench, launch, job, None)
+            evidence = self.front.evidence(launch, job)
+            return await form_of(self.compiler.kind).lowered(bench, launch, job, None), evidence
         finally:
             bench.hub.drop_folder(job.folder)
 
@@ -279,7 +295,7 @@ class IrOracles(TritonOracles):
         Raises:
             NotRunError: it cannot be compiled, or not launched.
         """
-        lowered = await self._compiled(text, target, options, is_plain=is_plain)
+        lowered, _ = await self._compiled(text, target, options, is_plain=is_plain)
         assert lowered is not None, "it is compiled to the end"
         if lowered.ptx is None:
             raise NotRunError(f"for {target}: {self.front.judge(lowered.lowering).reason}")
@@ -385,6 +401,8 @@ class IrCauses(TritonCauses):
         module = IrModule.read(asked.text)
         opcodes = tuple(sorted(operation_names(module)))
         name = template(answer.words.partition(": ")[2])[:160]
+        if answer.vote is Vote.GROWS:
+            name = str(answer.signature)
         if answer.vote is Vote.WRONG:
             telling = " ".join(word for word in opcodes if not _COMMON.match(word))
             name = f"{answer.race or str(answer.signature).replace('_', ' ')} ({telling})"

@@ -242,6 +242,8 @@ def least_of(plan: HuntPlan, asked: Asked, answer: Answer) -> LeastProgram:
     name = f"{answer.race or how} ({named})"
     if answer.vote is Vote.FAILS:
         name = answer.words.partition(": ")[2][:160]
+    if answer.vote is Vote.GROWS:
+        name = str(answer.signature)
     return LeastProgram(
         text=asked.text,
         seed=asked.seed,

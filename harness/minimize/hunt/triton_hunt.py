@@ -211,7 +211,7 @@ class _HuntedIr(_HuntedTriton):
             first = Asked(source.module.text, asked.seed)
             self.unchanged[source, target] = asyncio.ensure_future(self.oracles.ask([first]))
         [unchanged] = await self.unchanged[source, target]
-        if unchanged.vote in (Vote.FAILS, Vote.REFUSED):
+        if unchanged.vote in (Vote.FAILS, Vote.GROWS, Vote.REFUSED):
             return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {unchanged.words}")
         if unchanged.vote in (Vote.LEFT_OUT, Vote.WRONG):
             return (await self.lowering.ask([asked]))[0]

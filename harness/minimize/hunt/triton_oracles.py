@@ -8,7 +8,7 @@ again in the way of `triage run`, with all schedules and other references, befor
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -22,11 +22,15 @@ from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.registry import front_end, plan_launch
+from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.writing import scratch_disk
 from harness.judging.judge import judge as judge_compilation
+from harness.minimize.hunt.growth import slowest_pass, triton_seconds_allowed
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.voting import SOME_ORDERS, Answer, Vote
+from harness.minimize.ptx.reduce import count_instructions
 from harness.run.comparing import ELEMENTS, as_tensor
 from harness.run.emulating import emulate
 from harness.run.executing import OnEmulator
@@ -154,7 +158,15 @@ class TritonOracles:
             finally:
                 for opened in source.sessions():
                     await bench.sessions.close(opened)
-        order = (Vote.FAILS, Vote.WRONG, Vote.RIGHT, Vote.LEFT_OUT, Vote.UNTOLD, Vote.REFUSED)
+        order = (
+            Vote.FAILS,
+            Vote.WRONG,
+            Vote.GROWS,
+            Vote.RIGHT,
+            Vote.LEFT_OUT,
+            Vote.UNTOLD,
+            Vote.REFUSED,
+        )
         return min(answers, key=lambda answer: order.index(answer.vote))
 
     async def _of_cell(
@@ -167,9 +179,11 @@ class TritonOracles:
     ) -> Answer:
         assert cell.launch is not None
         assert cell.record is not None
-        lowering = await front_end(self.compiler.kind).lower(
-            bench, cell.launch, cell.record, ptxas=cell.seen_ptxas
-        )
+        launch, record = cell.launch, cell.record
+        front = front_end(self.compiler.kind)
+        assert isinstance(front, CapturedFrontEnd)
+        assert isinstance(launch, CapturedLaunch)
+        lowering = await front.lower(bench, launch, record, ptxas=cell.seen_ptxas)
         where = cell.cell.config.label
         if lowering.value.error or not lowering.value.end.ok or "ptx" not in lowering.artifacts:
             verdict = judge_compilation(
@@ -188,7 +202,20 @@ class TritonOracles:
                 words=f"{where}: {verdict.reason}",
                 signature=verdict.signature.key if verdict.signature else None,
             )
-        reading = front_end(self.compiler.kind).read(bench, lowering, lowering.artifacts["ptx"])
+
+        async def again() -> Lowering:
+            message = {"op": "lower", "timing": True, **front.asked(cell.seen_ptxas)}
+            job = await front.on_record(bench, launch, record, message, alone=True)
+            try:
+                return front.evidence(launch, job)
+            finally:
+                bench.hub.drop_folder(job.folder)
+
+        ptx = bench.store.artifacts.get(lowering.artifacts["ptx"]).decode(errors="replace")
+        count = count_instructions(ptx)
+        if grown := await grown_time(lowering.value, count, again, where):
+            return grown
+        reading = front.read(bench, lowering, lowering.artifacts["ptx"])
         if reading.value.facts and reading.value.facts.is_trap_stub:
             # Whose the trap is `triage compile` says; executed, it is a launch that failed.
             stub = await evaluate(bench, cell)
@@ -252,6 +279,29 @@ class TritonOracles:
                 return answer
         words = f"{cell.cell.config.label}: {judgement.reason}"
         return as_answer(judgement.verdict, words, judgement.schedule, orders=len(_QUICK))
+
+
+async def grown_time(
+    lowering: Lowering, count: int, again: Callable[[], Awaitable[Lowering]], where: str
+) -> Answer | None:
+    """An answer where Triton takes too long for `count` instructions or operations, twice.
+
+    `again` has it done once more, with the times of all passes.
+    """
+    allowed = triton_seconds_allowed(count)
+    if lowering.end.cpu <= allowed:
+        return None
+    timed = await again()
+    seconds = min(lowering.end.cpu, timed.end.cpu)
+    if seconds <= allowed:
+        return None
+    name = slowest_pass(timed.log) or timed.stage
+    took = f"Triton takes {seconds:.1f} s of CPU, twice, where {allowed:.1f} are plenty"
+    return Answer(
+        vote=Vote.GROWS,
+        words=f"{where}: {took}, and the longest in {name}",
+        signature=f"compile time out of proportion ({name})",
+    )
 
 
 def overflows(variant: LaunchVariant, get: Callable[[str], bytes]) -> bool:

@@ -41,7 +41,7 @@ class Vote(StrEnum):
 
     `ASSEMBLED`: by all levels; nothing was executed. `REFUSED`: ptxas says that it is not valid.
     `FAILS`: ptxas ends without code and without reason. `GROWS`: it assembles it, and takes
-    registers, spills or time out of proportion.
+    registers, spills or time out of proportion; or Triton compiles it, and takes time.
     `LEFT_OUT`: the PTX leaves open what it computes. `UNTOLD`: it could not be executed, or no two
     of three agree.
     """

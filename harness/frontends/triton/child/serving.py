@@ -268,8 +268,9 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     """Compile `record` in this (forked) process; everything is left in `folder`.
 
     Triton sees the `ptxas` of the message, or picks one. With `dump`, MLIR prints the module
-    before every pass. With `until`, it is over once this stage has succeeded. `llvm` are options
-    of the LLVM inside Triton; `without` are places of MLIR passes that are left out.
+    before every pass; with `timing`, it and LLVM say what each takes. With `until`, it is over once
+    this stage has succeeded. `llvm` are options of the LLVM inside Triton; `without` are places of
+    MLIR passes that are left out.
 
     `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
     where it was over early; with `without`, `passes` are the names of all of them.
@@ -279,6 +280,8 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     if message.get("dump"):
         os.environ["MLIR_ENABLE_DUMP"] = "1"
+    if message.get("timing"):
+        os.environ["MLIR_ENABLE_TIMING"] = os.environ["LLVM_ENABLE_TIMING"] = "1"
     if ptxas := message["ptxas"]:
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
         # What the backend remembers is of the ptxas that it saw during the capture.

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from harness.judging.ptxas.log import FunctionUsage
-from harness.minimize.hunt.growth import growth_of, seconds_allowed
+from harness.minimize.hunt.growth import (
+    growth_of,
+    seconds_allowed,
+    slowest_pass,
+    triton_seconds_allowed,
+)
 from harness.values.target import Target
 
 TARGET = Target.parse("90a")
@@ -57,3 +62,35 @@ def test_only_what_the_text_does_not_ask_for_is_out_of_proportion(
 
 def test_a_longer_program_may_take_longer() -> None:
     assert 2.0 < seconds_allowed(kernel(10)) < seconds_allowed(kernel(100)) < 5.0
+
+
+# Of the reports of Triton 3.9.0: MLIR prints the clock alone, LLVM four columns.
+TIMES = """\
+  Total Execution Time: 2.0413 seconds
+
+  ----Wall Time----  ----Name----
+    0.2364 ( 11.6%)  'any' Pipeline
+    0.0450 (  2.2%)    CanonicalizerPass
+    0.9000 ( 44.1%)      (A) DominanceInfo
+    0.0584 (  2.9%)  CanonicalizerPass
+    0.0900 (  4.4%)  TritonGPUPipeline
+   -0.2348 (-11.5%)  Rest
+    2.0413 (100.0%)  Total
+"""
+MORE_TIMES = """\
+   ---User Time---   --System Time--   --User+System--   ---Wall Time---  --- Name ---
+   0.9200 ( 53.7%)   0.0000 (  0.6%)   0.9200 ( 48.6%)   0.0100 ( 46.9%)  NVPTX Assembly Printer
+   0.0200 (  5.4%)   0.0000 (  0.0%)   0.0200 (  6.0%)   0.0660 (  6.1%)  Global Value Numbering
+   0.0200 (  5.4%)   0.0000 (  0.0%)   0.0200 (  6.0%)   0.0660 (  6.1%)  Global Value Numbering #2
+   0.0372 (100.0%)   0.0039 (100.0%)   0.0411 (100.0%)   0.1403 (100.0%)  Total
+"""
+
+
+def test_the_slowest_pass_is_told_by_all_its_runs() -> None:
+    assert slowest_pass(TIMES) == "CanonicalizerPass"
+    assert slowest_pass(TIMES + MORE_TIMES) == "Global Value Numbering"
+    assert slowest_pass("a log without times ( 1.0%)\n") == ""
+
+
+def test_what_becomes_more_ptx_may_take_triton_longer() -> None:
+    assert 10.0 <= triton_seconds_allowed(0) < triton_seconds_allowed(1000) < 20.0
