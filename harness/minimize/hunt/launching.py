@@ -38,7 +38,8 @@ _LONGEST = 5.0
 class AssembledModule:
     """A module, its cubin by level, and the programs of it that are launched.
 
-    `right` is what each of them must leave, as `comparable` has it.
+    `right` is what each of them must leave, as `comparable` has it. `is_thorough`: they are
+    launched twice, with other bytes beside their buffers.
     """
 
     text: str
@@ -46,6 +47,7 @@ class AssembledModule:
     cubins: Mapping[int, bytes]
     programs: Sequence[Voter]
     right: Sequence[Array]
+    is_thorough: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class Launcher:
         self._together = Together(trip=self._trip, puts_off=False)
 
     async def ask(self, module: AssembledModule) -> list[Answer]:
-        """The vote on each program: what a level leaves in two runs, held to what is right.
+        """The vote on each program: what each level leaves is held to what is right.
 
         Raises:
             InfrastructureError: there is no GPU, or no results come back.
@@ -110,7 +112,12 @@ class Launcher:
                 )
                 launches.append(Launch(emulation=emulation, tensors=()))
         trip = Trip(
-            launches=tuple(launches), cases=tuple(cases), command="", limit=_LONGEST, keeps=True
+            launches=tuple(launches),
+            cases=tuple(cases),
+            command="",
+            limit=_LONGEST,
+            repeats=2 if any(module.is_thorough for module in modules) else 1,
+            keeps=True,
         )
         answers = await self.destination.fetch(self.hub, trip, blobs.__getitem__)
         self.device, self.cpu = answers.gpu.name, self.cpu + answers.cpu

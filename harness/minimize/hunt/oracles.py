@@ -309,6 +309,7 @@ class Oracles:
                     )
                     for one in defined.values()
                 ],
+                is_thorough=how.is_thorough,
             )
             answers |= zip(defined, await self.gpu.ask(module), strict=True)
         return answers
