@@ -13,14 +13,18 @@ from pathlib import Path
 import pytest
 from conftest import Triage
 
+from harness.cells.places import CompileOptions, at_bench
+from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import install_ptxas
 from harness.minimize.hunt.causes import said_of
-from harness.minimize.hunt.generator import HuntProgram
-from harness.minimize.hunt.launching import Launcher
-from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles
-from harness.minimize.hunt.voting import Answer
+from harness.minimize.hunt.generator import HuntProgram, comparable, launch_of
+from harness.minimize.hunt.launching import AssembledModule, Launcher
+from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, body_of
+from harness.minimize.hunt.triton_oracles import TritonOracles
+from harness.minimize.hunt.voting import Answer, Voter, emulated_ptx
 from harness.run.gpu.packing import Destination
+from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.target import Target
 
@@ -47,18 +51,22 @@ def launcher(hub: Hub) -> Launcher:
     return Launcher(hub=hub, target=Target.parse("90"), destination=place)
 
 
+def oracles_of(hub: Hub) -> Oracles:
+    return Oracles(
+        hub=hub,
+        ptxas=install_ptxas("13.0.88"),
+        target=Target.parse("90"),
+        nvdisasm=None,
+        limits=ResourceLimits(timeout=120, memory=2 << 30),
+        jobs=1,
+        slots=asyncio.Semaphore(1),
+        gpu=launcher(hub),
+    )
+
+
 async def ask(programs: list[Asked], *levels: int, screens: bool = False) -> list[Answer]:
     async with Hub() as hub:
-        oracles = Oracles(
-            hub=hub,
-            ptxas=install_ptxas("13.0.88"),
-            target=Target.parse("90"),
-            nvdisasm=None,
-            limits=ResourceLimits(timeout=120, memory=2 << 30),
-            jobs=1,
-            slots=asyncio.Semaphore(1),
-            gpu=launcher(hub),
-        )
+        oracles = oracles_of(hub)
         answers = await oracles.ask(programs, levels=levels or LEVELS, screens=screens)
         assert oracles.gpu is not None
         assert oracles.gpu.device == "Emulated GPU"
@@ -119,23 +127,92 @@ def test_questions_of_several_modules_travel_together(
     monkeypatch.setenv("FAKE_RUNNER_LOG", str(tmp_path / "trips"))
     both = [asked(LINES.replace("OPCODE", opcode)) for opcode in ("brev.b32", "not.b32")]
 
-    async def work() -> tuple[list[Answer], list[Answer]]:
+    async def work() -> list[list[Answer]]:
         async with Hub() as hub:
-            oracles = Oracles(
-                hub=hub,
-                ptxas=install_ptxas("13.0.88"),
-                target=Target.parse("90"),
-                nvdisasm=None,
-                limits=ResourceLimits(timeout=120, memory=2 << 30),
-                jobs=2,
-                slots=asyncio.Semaphore(2),
-                gpu=launcher(hub),
-            )
-            return await asyncio.gather(oracles.ask(both), oracles.ask(both[::-1]))
+            oracles, gpu = oracles_of(hub), launcher(hub)
+            modules = []
+            for some in (both, both[::-1]):
+                folder = hub.new_folder("module")
+                bodies = [body_of(one.text).replace("k(", f"k{n}(") for n, one in enumerate(some)]
+                await oracles.assemble(folder, HEAD + "".join(bodies), 3, oracles.limits)
+                voters = [Voter(text=one.text, seed=1, entry=f"k{n}") for n, one in enumerate(some)]
+                results = [emulated_ptx(launch_of(1, one.text)).allocations[1].data for one in some]
+                modules.append(
+                    AssembledModule(
+                        text=HEAD + "".join(bodies),
+                        ptxas="13.0.88",
+                        cubins={3: (folder / "level-3.cubin").read_bytes()},
+                        programs=voters,
+                        right=list(map(comparable, results)),
+                        is_thorough=False,
+                    )
+                )
+            return await asyncio.gather(*map(gpu.ask, modules))
 
     answers = asyncio.run(work())
     assert [list(map(said_of, some)) for some in answers] == [["wrong -O3", "right"], ["right"] * 2]
     assert (tmp_path / "trips").read_text().count("\n") == 1
+
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+CONFIGS = [triton.Config({}, num_warps=1), triton.Config({}, num_warps=4)]
+
+
+@triton.autotune(configs=CONFIGS, key=[])
+@triton.jit
+def generated(o):
+    r = tl.arange(0, 128)
+    tl.store(o + r, r * 3)
+
+
+def launch():
+    o = torch.zeros(128, device="cuda", dtype=torch.int32)
+    generated[(1,)](o)
+    return o
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("on", "does", "vote", "signature"),
+    [
+        ("gpu", "", "right", None),
+        ("gpu", "folds=num_warps=4(?!.*-O0)=>, 3;=>, 5;", "wrong", "wrong_result"),
+        ("sass", "", "right", None),
+    ],
+)
+def test_cubins_of_kernels_are_held_to_the_interpreter(
+    toolchain_cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on: str,
+    does: str,
+    vote: str,
+    signature: str | None,
+) -> None:
+    assert toolchain_cache.parent
+    monkeypatch.setenv("FAKE_RUNNER", does)
+    triton = front_end("triton").install("3.9.0")
+
+    async def work(store: Store) -> list[Answer]:
+        async with at_bench(store, CompileOptions(jobs=1)) as bench:
+            oracles = TritonOracles(
+                bench=bench,
+                compiler=triton,
+                targets=[Target.parse("90a")],
+                on=on,
+                runner=shlex.join([sys.executable, str(RUNNER)]) if on == "gpu" else None,
+            )
+            return await oracles.ask([Asked(KERNEL, 0)])
+
+    with Store.open(tmp_path / "home") as store:
+        [answer] = asyncio.run(work(store))
+    assert (answer.vote.value, answer.signature) == (vote, signature)
+    assert not answer.is_latent
 
 
 @pytest.mark.long

@@ -70,7 +70,8 @@ _PAUSE = 0.3
 class Together(Generic[Q, A]):
     """Answers questions by `trip`, one trip at a time, each with all that has been asked by then.
 
-    `trips` counts them. Another question `puts_off` the next one, or does not.
+    `trips` counts them. Each question `puts_off` the next one, or it begins when the last one is
+    back.
     """
 
     trip: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]
@@ -97,7 +98,7 @@ class Together(Generic[Q, A]):
         return await answer
 
     async def _wait(self) -> None:
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE if self.puts_off else 0)
         async with self._travelling:
             # From here on another question does not put it off, and begins the next trip.
             self._next = None

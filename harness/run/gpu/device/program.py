@@ -29,7 +29,7 @@ RESULTS = 1
 
 _MOST_PROCESSES = 8
 # A case is a module to be loaded, or one entry of many.
-_CASES_EACH, _ENTRIES_EACH = 4, 64
+_CASES_EACH, _ENTRIES_EACH = 4, 256
 _NOT_RUN = 4
 
 
