@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from harness.cells.repros.find import find_kernel
 from harness.minimize.hunt.causes import Cause, LeastProgram
@@ -14,7 +15,7 @@ from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.voting import Answer, Vote, Voter, vote_on
 from harness.run.raw_ptx import inputs_of
 from harness.values.target import Target
-from harness.values.toolchain import SASS, Assembler
+from harness.values.toolchain import GPU, SASS, Assembler
 
 
 def test_versions_that_are_asked_first_lie_apart() -> None:
@@ -81,6 +82,9 @@ def test_a_cause_is_a_repro_with_a_name_for_what_it_writes(
     ]
     report = HuntReport(plan=plan, state=HuntState(causes=causes))
     one, both = write_repros(report, tmp_path)
+    for way, words in (({}, "--on sass"), ({"on": GPU, "runner": "ssh box"}, "--runner 'ssh box'")):
+        command = structs.replace(plan, **way).command(one, causes[0].least)
+        assert f"triage run --kernel {Path(one).name} {words} --sm sm_90 --ptxas" in command
     monkeypatch.chdir(Path(one).parents[1])
     inputs = inputs_of(find_kernel(Path(one).name))
     assert [buffer.name for buffer in inputs.buffers] == ["in", "out_of_popc_at_o3"]
