@@ -226,6 +226,59 @@ def test_a_reduction_ends_where_its_cause_comes_up_in_the_meantime() -> None:
     assert known[0].hits == 2
 
 
+class RefusingJudge(Judge):
+    """Refuses what has one of these words, as ptxas does; the result may not depend on garbage."""
+
+    def __init__(self, group: str, refused: str) -> None:
+        super().__init__(group)
+        self.refused = refused
+        self.n_refused: list[int] = []
+
+    async def ask(
+        self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
+    ) -> Answer:
+        if is_thorough:
+            return WRONG
+        if self.refused in asked.text:
+            self.n_refused.append(asked.seed)
+            return Answer(vote=Vote.REFUSED)
+        return await super().ask(asked, levels)
+
+
+def test_what_ptxas_refused_once_is_not_asked_of_the_next_hit() -> None:
+    judge = RefusingJudge("sad st", "ld.u64 ")
+    causes = Causes(judge, [], {})  # type: ignore[arg-type]  # it answers
+    for seed in (1, 2):
+        hit = Asked(least(SUM, FIELD, DIFFERENCE, *STORES).text, seed)
+        program = asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False))
+        assert isinstance(program, LeastProgram)
+        assert program.opcodes == ("sad.u32",)
+    assert judge.n_refused
+    assert set(judge.n_refused) == {1}
+
+
+def test_a_step_that_failed_is_tried_again_where_no_other_is_left() -> None:
+    class Ordered(Judge):
+        """One constant may go only where the other is gone."""
+
+        async def ask(
+            self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
+        ) -> Answer:
+            self.asked.append(asked.text)
+            is_wrong = "sad" in asked.text and ("4095" in asked.text or "255" not in asked.text)
+            return WRONG if is_wrong else Answer(vote=Vote.RIGHT)
+
+    judge = Ordered()
+    causes = Causes(judge, [], {})  # type: ignore[arg-type]  # it answers
+    hit = least("sad.u32 %r2, %r0, 255, 4095;", *STORES[1:]).asked
+    program = asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False))
+    assert isinstance(program, LeastProgram)
+    early = [text for text in judge.asked if "255" in text and "4095" not in text]
+    assert early
+    assert "255" not in program.text
+    assert "4095" not in program.text
+
+
 def replace_seed(asked: Asked, seed: int) -> Asked:
     return Asked(asked.text, seed)
 
