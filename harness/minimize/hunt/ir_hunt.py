@@ -359,19 +359,21 @@ class IrCauses(TritonCauses):
 
     def mark(self, asked: Asked, answer: Answer) -> str:
         """What a hit is most likely about: the pass, and how it fails; or the race."""
-        return f"{answer.signature} {answer.race}"
+        return answer.race or str(answer.signature)
 
     def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
-        """Whether a hit fails as a cause does; where it is wrong, by the same race, else by name.
+        """Whether a hit fails as a cause does, or has its race.
 
-        Without a race it has all operations that are left of the cause.
+        What is wrong without a race has all operations that are left of the cause.
         """
         least = cause.least
-        if not is_same_kind(least.answer, answer) or least.answer.race != answer.race:
+        if answer.race or least.answer.race:
+            return answer.race == least.answer.race
+        if answer.vote is Vote.WRONG and not (
+            set(least.opcodes) <= operation_names(IrModule.read(asked.text))
+        ):
             return False
-        if answer.vote is Vote.FAILS or answer.race:
-            return True
-        return set(least.opcodes) <= operation_names(IrModule.read(asked.text))
+        return is_same_kind(least.answer, answer)
 
     async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
         """The hit without the steps that it does not need."""
