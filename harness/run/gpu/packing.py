@@ -412,7 +412,12 @@ def place_of(runner: str | None) -> Destination:
             raise UsageError(f"--runner {runner}: {error}") from error
         if not words:
             raise UsageError("--runner is empty: give the command that takes a pack")
-        return Destination(words=words, name=f"--runner {words[0]}")
+        # It runs in a folder of its own.
+        found = tuple(
+            str(Path(word).absolute()) if "/" in word and Path(word).exists() else word
+            for word in words
+        )
+        return Destination(words=found, name=f"--runner {words[0]}")
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError as error:

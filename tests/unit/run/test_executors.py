@@ -11,6 +11,7 @@ import pytest
 from harness.run.executing import Executor, OnEmulator
 from harness.run.executors import executed_selection, executor_on
 from harness.run.gpu.evaluating import OnCubins
+from harness.run.gpu.packing import place_of
 from harness.run.recorded_launch import RecordedLaunch
 from harness.values.errors import UsageError
 from harness.values.toolchain import EMULATOR, EXECUTORS, GPU, PTX, SASS, takes_cubins
@@ -28,6 +29,17 @@ def test_each_name_is_one_executor_of_its_own(on: str | None) -> None:
     if isinstance(executor, OnCubins):
         assert executor.destination.on == on
     assert executor.device == ""
+
+
+def test_a_runner_is_found_where_the_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "run.py").touch()
+    monkeypatch.chdir(tmp_path)
+    place = place_of("python3 tools/run.py -q tools/other.py")
+    script = str(tmp_path / "tools" / "run.py")
+    assert place.words == ("python3", script, "-q", "tools/other.py")
 
 
 def test_a_file_of_ptx_goes_to_what_takes_its_cubin() -> None:
