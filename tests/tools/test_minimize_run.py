@@ -20,7 +20,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
-from harness.minimize.executed.oracle import ExecutedOracle, IrForm, SourceForm
+from harness.minimize.executed.oracle import ExecutedOracle, IrForm, SourceForm, count_barriers
 from harness.minimize.levels import export_source, ir_texts
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.run.recorded_launch import RecordedLaunch, small_selection
@@ -65,6 +65,14 @@ async def react_to_five(home: Path) -> tuple[Reaction, ...]:
             # What it says of its arguments stays: the launch says it too.
             assert not oracle.is_possible(text.replace('["tt.divisibility", 16]', ""))
             assert not oracle.is_possible("import triton")
+            # Without a barrier of its own a candidate may leave open what it computes.
+            first, rest = text.split("    tl.store(", 1)
+            ordered = f"{first}    tl.debug_barrier()\n    tl.store({rest}"
+            barriers = count_barriers(ordered)
+            assert barriers == 1
+            form = SourceForm(launch=standalone.launch, layout=FORM, barriers=barriers)
+            assert form.is_possible(ordered)
+            assert not form.is_possible(text)
             half = text.replace("BLOCK + tl.arange", "(BLOCK // 2) + tl.arange")
             assert FORM.read(half) != FORM.read(text)
             [ttgir, *_] = await ir_texts(bench, cell)

@@ -28,7 +28,13 @@ from harness.minimize.executed.launch_file import (
     launch_text,
     recorded_name,
 )
-from harness.minimize.executed.oracle import ExecutedOracle, IrForm, SourceForm, oracle_of
+from harness.minimize.executed.oracle import (
+    ExecutedOracle,
+    IrForm,
+    SourceForm,
+    count_barriers,
+    oracle_of,
+)
 from harness.minimize.executed.ptx import (
     as_npy,
     executed_case,
@@ -104,11 +110,10 @@ async def _minimize_source(
     bench, cell = task.bench, task.subject.cell
     folder, form = task.folder(".py"), form_of(cell.compiler.kind)
     standalone = await export_source(bench, cell)
-    oracle, row = await oracle_of(
-        bench, cell, executor, SourceForm(launch=standalone.launch, layout=form)
-    )
-    verdict = row.run
     text = form.render(standalone)
+    source = SourceForm(launch=standalone.launch, layout=form, barriers=count_barriers(text))
+    oracle, row = await oracle_of(bench, cell, executor, source)
+    verdict = row.run
     if verdict is RunVerdict.WRONG_RESULT:
         task.watch.stage("looking for a target, or a Triton, with which the same file is right")
         comparing = await _source_held_to(task, executor, oracle, text)

@@ -9,6 +9,7 @@ agree.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -44,16 +45,26 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 _PLAIN = Schedule(warps="lockstep", completion="early")
 
 
+_BARRIER = re.compile(r"\b(?:debug_barrier|thread_barrier)\(")
+
+
+def count_barriers(text: str) -> int:
+    """How many barriers of Triton's, or Gluon's, a file of Python asks for itself."""
+    return len(_BARRIER.findall(text))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceForm:
     """Standalone files of Python.
 
     `launch` is that of the original: what a candidate says of its arguments has to be true of what
-    they are.
+    they are. All of the `barriers` stay that the original asks for: without them a candidate may
+    leave open itself what it computes, whether or not that shows elsewhere.
     """
 
     launch: FileLaunch
     layout: FileLayout
+    barriers: int = 0
     suffix: str = ".py"
     options: Mapping[str, object] = field(default_factory=dict)
 
@@ -64,7 +75,9 @@ class SourceForm:
             return False
         attributes = {p: w for p, w in self.launch.attributes.items() if p[0] in launch.signature}
         return (
-            launch.attributes == attributes and launch.options.keys() >= self.launch.options.keys()
+            launch.attributes == attributes
+            and launch.options.keys() >= self.launch.options.keys()
+            and count_barriers(text) >= self.barriers
         )
 
     def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
