@@ -46,6 +46,7 @@ FILED = {
     "hunt-specialised-dot-in-branch": Upstream.TRITON,
     "hunt-specialised-early-return": Upstream.TRITON,
     "hunt-specialised-negated-load": Upstream.TRITON,
+    "hunt-specialised-split-memory": Upstream.TRITON,
     "hunt-specialised-two-stores": Upstream.TRITON,
     "tilelang-reduced-view": Upstream.COMPILER,
     "tilelang-tma-layout": Upstream.COMPILER,

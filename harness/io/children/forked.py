@@ -11,6 +11,7 @@ Linux on x86-64; numbers of requests and events are those of `sys/ptrace.h`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -111,6 +112,11 @@ class ForkedTool:
             "peak_rss": usage.ru_maxrss * 1024,
         }
 
+    def end(self) -> None:
+        """Kill the tool, and see it gone."""
+        os.kill(self._pid, signal.SIGKILL)
+        self._wait(self._pid)
+
     def _clone(self) -> int:
         """A clone that is about to open the input, as the tool is again."""
         registers = _registers(self._pid)
@@ -197,3 +203,6 @@ def main() -> None:
             except (OSError, ToolEndedError) as error:
                 answer["start_error"] = repr(error)
             channel.sendall(dumps(answer).encode() + b"\n")
+    if tool:
+        with contextlib.suppress(OSError):  # it ended before
+            tool.end()
