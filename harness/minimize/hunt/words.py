@@ -13,7 +13,7 @@ from harness.minimize.hunt.hunting import HuntPlan, HuntReport
 from harness.minimize.hunt.voting import Vote
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.row import SCHEMA
-from harness.values.toolchain import EMULATOR, EVIDENCE
+from harness.values.toolchain import EMULATOR, EVIDENCE, PTXAS
 
 _REASONS = 5
 _COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets", "hits")
@@ -22,12 +22,14 @@ _COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets",
 def first_line(plan: HuntPlan, jobs: int, memory: int, scheduler: str | None) -> str:
     """What is hunted, and what of this machine, or of those of a scheduler, it takes."""
     processes = "process" if jobs == 1 else "processes"
+    # Reductions of programs do not wait behind whole modules.
+    more = f", and {jobs} for reductions" if plan.tool.kind == PTXAS else ""
     targets = ", ".join(map(str, plan.targets))
     place = f"by workers of {scheduler}" if scheduler else f"at most {memory >> 20:,} MiB each"
     away = f"cubins go to {plan.runner}" if plan.runner else "nothing leaves this machine"
     return (
         f"{plan.tool.name} for {targets}, seed {plan.seed}, {plan.seconds:.0f} s: "
-        f"{jobs} {processes} at a time, {place}"
+        f"{jobs} {processes} at a time{more}, {place}"
         + (f"; {away}" if plan.runner or not scheduler else "")
     )
 
