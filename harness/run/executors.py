@@ -158,11 +158,11 @@ async def run_selections(
                         plan = await plan_launch(bench, place)
                         session = plan.session
                         notes += (*plan.notes, *plan.warnings)
-                        if launch.spec.file:
-                            words = "what its arguments are is guessed, by their types; one program"
-                            notes.append(f"{selection.repro.name}: {words}")
                         cells = list(survey.choose(place, plan))
-                        if launch.spec.file is None:  # there is launch code
+                        if launch.spec.file:
+                            words = "its arguments are guessed by their types, and one program runs"
+                            notes.append(f"{selection.repro.name}: {words}")
+                        else:
                             inputs = await source.inputs(PLAIN_TARGET, place.target)
                             refused = (cell for cell in plan.cells if _is_refused(inputs, cell))
                             cells += [cell for cell in refused if cell not in cells]

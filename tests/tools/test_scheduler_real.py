@@ -303,16 +303,20 @@ def crashing(toy: Triage) -> Triage:
     return toy
 
 
-def minimize(triage: Triage, out: str, *words: str) -> subprocess.Popen[str]:
-    asked = ["minimize", "broken.ptx", "--sm", "80", "--ptxas", "2.0", "--out", out, *words]
+def started(triage: Triage, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "harness", *asked],
+        [sys.executable, "-m", "harness", *words],
         cwd=triage.folder,
         env=triage.env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def minimize(triage: Triage, out: str, *words: str) -> subprocess.Popen[str]:
+    asked = ["minimize", "broken.ptx", "--sm", "80", "--ptxas", "2.0", "--out", out]
+    return started(triage, *asked, *words)
 
 
 def test_a_reduction_that_loses_workers_comes_to_the_same(
@@ -368,15 +372,7 @@ def test_a_reduction_without_its_scheduler_is_one_line_and_goes_on(
 
 def hunted(triage: Triage, *words: str) -> subprocess.Popen[str]:
     asked = ["hunt", "ptxas", "--on", "emulator", "--sm", "80", "--ptxas", "3.0", "--seed", "3"]
-    asked += ["--max-tries", "256", "--json", *words]
-    return subprocess.Popen(
-        [sys.executable, "-m", "harness", *asked],
-        cwd=triage.folder,
-        env=triage.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return started(triage, *asked, "--max-tries", "256", "--json", *words)
 
 
 def test_a_hunt_that_loses_workers_and_its_scheduler_finds_the_same(

@@ -32,7 +32,6 @@ _OPTIONS = 0x1 | 0x8 | 0x100000
 _AT_SYSTEM_CALL, _AT_CLONE = signal.SIGTRAP | 0x80, signal.SIGTRAP | 3 << 8
 _CLONE, _OPENAT, _CLONE_PARENT = 56, 257, 0x8000
 _ANY_KIND = 0x40000000
-_LONGEST_NAME = 7
 # Those of a thread, as `sys/user.h` orders them.
 _NAMES = (
     "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss "
@@ -48,7 +47,7 @@ class ToolEndedError(Exception):
     """The tool ended before it opened its input."""
 
 
-class ForkedTool:
+class TracedTool:
     """A tool that waits where it opens its input, for one folder: the current one.
 
     Raises:
@@ -57,7 +56,7 @@ class ForkedTool:
     """
 
     def __init__(self, argv: list[str], name: str, memory: int) -> None:
-        assert len(name) <= _LONGEST_NAME
+        assert len(name) < 8  # a word of memory is compared
         self._name = name.encode() + b"\0"
         self._pid = os.fork()
         if not self._pid:
@@ -168,8 +167,7 @@ class ForkedTool:
         return self._wait(pid)
 
     def _wait(self, pid: int) -> tuple[int, resource.struct_rusage]:
-        _, status, usage = os.wait4(pid, _ANY_KIND)
-        return status, usage
+        return os.wait4(pid, _ANY_KIND)[1:]
 
 
 def _trace(request: int, pid: int, data: int = 0, address: int = 0) -> int:
@@ -198,7 +196,7 @@ def main() -> None:
                 continue
             answer = {"id": message["id"], "end": {"exit_code": 70}, "start_error": None}
             try:
-                tool = tool or ForkedTool(argv, name, message["limits"]["memory"])
+                tool = tool or TracedTool(argv, name, message["limits"]["memory"])
                 answer["end"] = tool.run(message["limits"]["timeout"])
             except (OSError, ToolEndedError) as error:
                 answer["start_error"] = repr(error)

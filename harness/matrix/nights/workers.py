@@ -211,8 +211,7 @@ class ToolTask:
     """A tool with its arguments, and the files of the folder that it is run in.
 
     Without a tool it is a job of the emulator, and the word is the module of ours that does it.
-    `timeout` is in seconds, `memory` (0: a share of the
-    worker's) and `file_size` in bytes.
+    `timeout` is in seconds, `memory` (0: a share of the worker's) and `file_size` in bytes.
     """
 
     tool: NamedTool | None

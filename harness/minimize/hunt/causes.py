@@ -521,10 +521,8 @@ class Causes:
                 for (text, step), one in zip(some.items(), answers, strict=True):
                     if is_same_kind(one, answer):
                         good.append(text)
-                        continue
-                    failed.add(step)
-                    if one.vote is Vote.REFUSED:
-                        self.refused.add(step)
+                    else:
+                        (self.refused if one.vote is Vote.REFUSED else failed).add(step)
                 if good:
                     return good
             return []

@@ -30,7 +30,7 @@ _DEFINED = re.compile(
 _ASSOCIATIVE = re.compile(
     r"arith\.(?:add[fi]|mul[fi]|(?:max|min)(?:numf|imumf|si|ui)|andi|ori|xori)"
 )
-_BY_NUMBER = ("arith.div", "arith.rem", "arith.sh")  # but for `divf`
+_BY_NUMBER = ("arith.divs", "arith.divu", "arith.rem", "arith.sh")
 _SAME_NUMBER = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "arith.extsi")
 _LOADS, _STORES = ("tt.load", "tt.descriptor_load"), ("tt.store", "tt.descriptor_store")
 _BARRIERS = ("ttg.barrier all", "gpu.barrier")
@@ -76,7 +76,7 @@ class _Reader:
                 yield f"{name} leaves an order, or an overflow, open"
             if _HINTS.search(header):
                 yield "a hint about a value may be wrong"
-            if name.startswith(_BY_NUMBER) and name != "arith.divf":
+            if name.startswith(_BY_NUMBER):
                 yield from self._of_number(name, op)
             if name == "tt.load" and (given := _LOAD.search(header)) and given[1].count("%") == 2:
                 yield "a load does not say what is masked"

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import instructions_sha256
@@ -43,10 +42,10 @@ from harness.minimize.hunt.triton_oracles import (
     TritonOracles,
     as_answer,
     grown_time,
+    is_finite,
 )
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.ttgir import IR_FORMAT, IrModule
-from harness.run.comparing import Array
 from harness.run.emulating import emulate_once
 from harness.run.ir_launch import guessed_launch
 from harness.run.judging import judge
@@ -313,11 +312,6 @@ def options_of(asked: Asked) -> dict[str, Scalar]:
         return {}
     draw = random.Random(f"options {asked.seed}")  # noqa: S311 - to repeat, not to hide
     return {"num_warps": draw.choice((4, 4, 4, 8)), "num_stages": draw.choice((2, 3, 4))}
-
-
-def is_finite(values: Array) -> bool:
-    """Whether no value has overflowed: the order of its parts would decide."""
-    return values.dtype.kind in "iub" or bool(np.isfinite(values).all())
 
 
 def suffix_of(text: str) -> str:

@@ -127,7 +127,7 @@ class Launcher:
             left = list[dict[int, _Left]]({} for _ in module.programs)
             for level in module.cubins:
                 for one in left:
-                    one[level], number = _left(answers, number), number + 1
+                    one[level], number = _read_left(answers, number), number + 1
             votes.append(list(map(_vote, module.right, left)))
         return votes
 
@@ -167,7 +167,7 @@ class _Left:
     problem: str = ""
 
 
-def _left(answers: Answers, number: int) -> _Left:
+def _read_left(answers: Answers, number: int) -> _Left:
     runs = answers.runs.get(number, [])
     for run in runs:
         words = " ".join(filter(None, (run.name, run.words)))

@@ -104,11 +104,13 @@ class TritonPlan(HuntPlan, frozen=True, kw_only=True):
         return "IR of Triton" if self.corpus else super().known_by
 
     def command(self, folder: str, least: LeastProgram) -> str:
-        what = f"run{self.place} --kernel {folder}/launch.py"
+        what = f"run{self.place}" if least.answer.vote is Vote.WRONG else "compile"
+        what += f" --kernel {folder}/"
         if self.corpus:
-            verb = "run" if least.answer.vote is Vote.WRONG else "compile"
-            what = f"{verb} --kernel {folder}/{Path(folder).name}{suffix_of(least.text)}"
+            what += f"{Path(folder).name}{suffix_of(least.text)}"
             what += "".join(f" --set {n}={value}" for n, value in options_of(least.asked).items())
+        else:
+            what += "launch.py"
         return f"triage {what} --sm {self.target_of(least.seed)} --triton {self.triton.version}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -117,13 +117,17 @@ def work(folder: Path) -> None:
     cubins = {level: _cubins(folder, level) for level in job.levels}
     with (folder / ANSWERS).open("ab", buffering=0) as answers:
         for program in job.programs:
-
-            def keep(right: Array, entry: str = program.entry) -> None:
-                if not job.levels:
-                    (folder / RIGHT.format(entry)).write_bytes(right.tobytes())
-
-            of_levels = {level: parts.get(program.entry) for level, parts in cubins.items()}
-            answer = vote_on(program, of_levels, is_thorough=job.is_thorough, keep=keep)
+            if job.levels:
+                of_levels = {level: parts.get(program.entry) for level, parts in cubins.items()}
+                answer = vote_on(program, of_levels, is_thorough=job.is_thorough)
+            else:
+                launch = launch_of(program.seed, program.text)
+                right = _right(launch, emulated_ptx(launch), is_thorough=job.is_thorough)
+                if isinstance(right, Answer):
+                    answer = right
+                else:
+                    answer = Answer(vote=Vote.RIGHT)
+                    (folder / RIGHT.format(program.entry)).write_bytes(right.tobytes())
             answers.write(msgspec.json.encode(answer) + b"\n")
 
 
@@ -140,30 +144,16 @@ def _cubins(folder: Path, level: int) -> dict[str, Cubin]:
     }
 
 
-def vote_on(
-    program: Voter,
-    cubins: Mapping[int, Cubin | None],
-    *,
-    is_thorough: bool,
-    keep: Callable[[Array], None] = lambda right: None,  # noqa: ARG005
-) -> Answer:
+def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> Answer:
     """The vote on one program, by the entry that it has in the cubin of each level.
 
     Whether the PTX says what is computed is asked where not all agree: checks take a third more.
-    Without cubins it is asked at once, and `keep` is given what the PTX leaves.
     """
     launch = launch_of(program.seed, program.text)
-    expected = _executed(launch, Checks(), _MOST_INSTRUCTIONS) if cubins else emulated_ptx(launch)
-    if expected.not_run:
-        return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
-    if open_words := _left_open(expected):
-        return Answer(vote=Vote.LEFT_OUT, words=open_words)
-    right = comparable(expected.allocations[1].data)
-    if is_thorough:
-        other = _executed(launch, Checks(), _MOST_INSTRUCTIONS, Schedule(garbage=1))
-        if other.faults or (comparable(other.allocations[1].data) != right).any():
-            return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
-    keep(right)
+    expected = _executed(launch, Checks(), _MOST_INSTRUCTIONS)
+    right = _right(launch, expected, is_thorough=is_thorough)
+    if isinstance(right, Answer):
+        return right
     most = _SASS_AT_LEAST + _SASS_FOR_PTX * expected.executed
     results: dict[int, Array] = {}
     launches: dict[int, Launch] = {}
@@ -186,6 +176,20 @@ def vote_on(
         if _executed(launches[level], Checks(races=True), most).races:
             return Answer(vote=Vote.LEFT_OUT, words="threads write different values to one place")
     return answer
+
+
+def _right(launch: Launch, expected: Outcome, *, is_thorough: bool) -> Array | Answer:
+    """What the PTX leaves, as it was executed; or why there is nothing to vote on."""
+    if expected.not_run:
+        return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
+    if open_words := _left_open(expected):
+        return Answer(vote=Vote.LEFT_OUT, words=open_words)
+    right = comparable(expected.allocations[1].data)
+    if is_thorough:
+        other = _executed(launch, Checks(), _MOST_INSTRUCTIONS, Schedule(garbage=1))
+        if other.faults or (comparable(other.allocations[1].data) != right).any():
+            return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
+    return right
 
 
 def emulated_ptx(launch: Launch) -> Outcome:

@@ -98,9 +98,9 @@ class _Session(recorded.RecordedSession):
         if not ask["file"].endswith(_SUFFIXES):
             return super().run(ask, log)
         recorder = self.recorder(ask, log)
-        records = [read_ir(ask["file"], ask["overrides"], ask["device"]["capability"])]
-        configs = recorded.asked_configs(ask["injected"], records[0].kernel)
-        for record in records if configs is None else map(records[0].with_config, configs):
+        own = read_ir(ask["file"], ask["overrides"], ask["device"]["capability"])
+        configs = recorded.asked_configs(ask["injected"], own.kernel)
+        for record in [own] if configs is None else map(own.with_config, configs):
             recorder.keep(record)
         return recorder, None
 
