@@ -493,7 +493,8 @@ def cache_command(*, trim: int | None, older_than: float | None, as_json: bool) 
     """Show what is stored in this folder's results, and trim it.
 
     Trimming deletes IR, cubins and logs, which are made again when asked for. The rows of past
-    runs stay.
+    runs stay, and so do records: hunts, minimized inputs, packs whose results are not back yet,
+    and what was measured or learned.
     """
     trims = trim is not None or older_than is not None
     with open_results() if trims else read_results() as store:
@@ -514,6 +515,9 @@ def cache_command(*, trim: int | None, older_than: float | None, as_json: bool) 
     console.print(f"{home_path()}: {stats.runs} runs, {stats.results.rows} results")
     for kind, evidence in stats.evidence.items():
         console.print(f"  {kind}: {evidence.rows} kept, {size_words(evidence.bytes)}")
+    for kind, records in stats.records.items():
+        size = size_words(records.bytes)
+        console.print(f"  {kind}: {records.rows} kept, {size} (a record: never trimmed)")
     console.print(
         f"  artifacts: {stats.artifacts}, {size_words(stats.artifact_bytes)} on disk"
         f" ({stats.orphans} no longer used, {size_words(stats.orphan_bytes)})"

@@ -6,8 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from harness.cells.places import CompileOptions, work
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.bench.bench import Workbench
@@ -46,15 +44,6 @@ def keep_reproducer(store: Store, result: Minimization, command: str) -> None:
     text = result.shown_text
     if signature is None or len(text) > _LONGEST:
         return
-    key = reproducer_key(signature, result.kernel)
-    stored = store.get_evidence(REPRODUCER, key)
-    if stored:
-        try:
-            reproducer = msgspec.json.decode(stored.body, type=KeptReproducer)
-        except msgspec.MsgspecError:
-            reproducer = None  # written by another version of this program
-        if reproducer and len(reproducer.text) < len(text):
-            return
     before, after = result.original, result.minimized
     sizes = [
         ("instructions", before.instructions, after.instructions),
@@ -64,32 +53,29 @@ def keep_reproducer(store: Store, result: Minimization, command: str) -> None:
     is_ptxas = result.level == "ptx" and not result.is_executed
     # A module of IR and a launch need more than their text to be compiled.
     is_compiled = is_ptxas or (result.level == "source" and not result.is_executed)
-    store.put_evidence(
-        REPRODUCER,
-        key,
-        msgspec.json.encode(
-            KeptReproducer(
-                kernel=result.kernel,
-                target=result.target,
-                tool=f"{PTXAS} {result.ptxas}"
-                if is_ptxas
-                else compiler_name(result.kind, result.triton),
-                level=result.level,
-                name=result.shown_file,
-                text=text,
-                sizes=tuple((n, a, b) for n, a, b in sizes if a is not None and b is not None),
-                ablation=tuple((piece.instruction, piece.words) for piece in result.ablation),
-                not_ablated=result.not_ablated,
-                is_minimal=result.is_minimal,
-                command=command,
-                kind=result.tool_kind if is_compiled else "",
-                flags=result.flags if is_ptxas else (),
-                accepted_by=tuple(
-                    line.version for line in result.versions if line.minimized is Answer.ACCEPTS
-                ),
-            )
+    reproducer = KeptReproducer(
+        kernel=result.kernel,
+        target=result.target,
+        tool=f"{PTXAS} {result.ptxas}" if is_ptxas else compiler_name(result.kind, result.triton),
+        level=result.level,
+        name=result.shown_file,
+        text=text,
+        sizes=tuple((n, a, b) for n, a, b in sizes if a is not None and b is not None),
+        ablation=tuple((piece.instruction, piece.words) for piece in result.ablation),
+        not_ablated=result.not_ablated,
+        is_minimal=result.is_minimal,
+        command=command,
+        kind=result.tool_kind if is_compiled else "",
+        flags=result.flags if is_ptxas else (),
+        accepted_by=tuple(
+            line.version for line in result.versions if line.minimized is Answer.ACCEPTS
         ),
-        {},
+    )
+    store.change_record(
+        REPRODUCER,
+        reproducer_key(signature, result.kernel),
+        KeptReproducer,
+        lambda kept: None if kept and len(kept.text) < len(text) else reproducer,
     )
 
 

@@ -50,7 +50,10 @@ _FILES = ("", "-wal", "-shm")
 """What SQLite keeps of one database, by suffix. A log left behind would be replayed into whatever
 database takes the name next (sqlite.org/howtocorrupt.html, section 1.4)."""
 
-_TABLES = ("runs", "results", "signatures", "bugs", "bug_keys", "shards", "workarounds")
+_TABLES = (
+    *("runs", "results", "executions", "signatures", "bugs", "bug_keys", "shards"),
+    *("workarounds", "records"),
+)
 
 _INVENT_LOST_RUNS = """
     INSERT OR IGNORE INTO runs (id, uid, started, finished, command, harness_version)

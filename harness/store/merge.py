@@ -33,19 +33,23 @@ from harness.store.bugs import BUG_COLUMNS, SIGNATURE_COLUMNS, join, put_signatu
 from harness.store.results import settle
 from harness.store.schema import (
     NAME_CELLS,
+    RECORD_KINDS,
     RESULT_COLUMNS,
     RUN_COLUMNS,
     SELECT_EVIDENCE,
+    SELECT_RECORDS,
     EvidenceRow,
     ResultRecord,
     applied,
     from_row,
+    put_record,
     put_row,
     read_row,
     to_row,
 )
 from harness.values.bug import BugRecord, HumanState, KeptWorkaround
 from harness.values.errors import StorageError, UsageError
+from harness.values.execution import RunRow
 from harness.values.row import Row
 from harness.values.verdict import Signature, VerdictKind
 
@@ -59,6 +63,7 @@ _NAME = "triage.db"
 _LARGEST = 8 << 30
 _LARGEST_ROW = 1 << 20
 _LARGEST_WORKAROUND = 4 << 20
+_LARGEST_RECORD = 256 << 20
 _LONGEST_WORD = 10_000
 _UID = 64
 
@@ -91,6 +96,8 @@ class ForeignStore(msgspec.Struct, frozen=True, kw_only=True):
     signatures: tuple[Signature, ...]
     bugs: tuple[BugRecord, ...]
     has_evidence: bool
+    has_records: bool
+    has_executions: bool
     workarounds: tuple[KeptWorkaround, ...]
 
     def results(self, run: int) -> Iterator[ResultRecord]:
@@ -98,6 +105,19 @@ class ForeignStore(msgspec.Struct, frozen=True, kw_only=True):
         for row in self.db.execute(f"{_SELECT} WHERE run_id = ? ORDER BY cell", (run,)):
             yield from_row(row)
 
+    def executions(self, run: int) -> Iterator[tuple[Any, ...]]:
+        """What came out of cells in a run: its `_EXECUTION`; what was changed is left out."""
+        query = f"SELECT {', '.join(_EXECUTION)} FROM executions WHERE run_id = ? ORDER BY id"  # noqa: S608
+        for values in self.db.execute(query, (run,)) if self.has_executions else ():
+            *_, created, body, checksum = values
+            if isinstance(body, bytes) and zlib.crc32(body) == checksum:
+                _time(created)
+                row = msgspec.json.decode(body, type=RunRow)
+                if (row.cell, row.run.value, row.run_signature) == values[:3]:
+                    yield values
+
+
+_EXECUTION = ("cell", "verdict", "signature_key", "created", "body", "checksum")
 
 # All that is put into the text of a statement is a constant.
 _SELECT = f"SELECT {', '.join(RESULT_COLUMNS)} FROM results"  # noqa: S608
@@ -176,6 +196,8 @@ def _checked(
         signatures=_signatures(db) if "signatures" in tables else (),
         bugs=_bugs(db) if {"bugs", "bug_keys"} <= tables else (),
         has_evidence={"evidence", "evidence_artifacts"} <= tables,
+        has_records="records" in tables,
+        has_executions="executions" in tables,
         workarounds=_workarounds(db) if "workarounds" in tables else (),
     )
     runs = {run.id for run in foreign.runs}
@@ -284,8 +306,8 @@ def _maybe_time(value: object) -> float | None:
     return None if value is None else _time(value)
 
 
-# What merged results were judged from, with its artifacts; captures, and kept workarounds. Without
-# it a merged cell can be listed, and neither shown nor judged again. It is taken before the
+# What merged results were judged from, with its artifacts; captures, kept workarounds, and records.
+# Without it a merged cell can be listed, and neither shown nor judged again. It is taken before the
 # results, a page at a time; what was taken when the merge is interrupted does no harm, because
 # evidence says what it is of by its key. What is here already stays.
 
@@ -299,9 +321,10 @@ _PUT_WORKAROUND = """
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """How many pieces of evidence and artifacts are new here; `lacking` have lost an artifact."""
+    """How much is new here; `lacking` are pieces and records that have lost an artifact."""
 
     evidence: int = 0
+    records: int = 0
     artifacts: int = 0
     lacking: int = 0
 
@@ -309,13 +332,22 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 def take_evidence(
     database: Database, artifacts: ArtifactStore, sources: Sequence[ForeignStore], now: float
 ) -> Taken:
-    """Take what the results of other stores were judged from.
+    """Take what the results of other stores were judged from, and all of their records.
 
     Raises:
         StorageError: it cannot be kept here.
     """
-    new = copied = lacking = 0
+    new = copied = lacking = records = 0
     for source in sources:
+        for kind in sorted(RECORD_KINDS) if source.has_records else ():
+            for values in source.db.execute(SELECT_RECORDS, (kind, None)):
+                row = read_row(values)
+                count = _copy(row, source, artifacts) if row and _is_record(row) else None
+                if row is None or count is None:
+                    lacking += 1
+                else:
+                    copied += count
+                    records += database.write(partial(_put_newer, kind=kind, row=row))
         named = _named(source) if source.has_evidence else iter(())
         while page := list(islice(named, _PAGE)):
             keys: defaultdict[str, list[str]] = defaultdict(list)
@@ -332,7 +364,20 @@ def take_evidence(
                         rows.append((kind, row))
                         copied += count
             new += database.write(partial(_put_page, rows=rows, now=now))
-    return Taken(evidence=new, artifacts=copied, lacking=lacking)
+    return Taken(evidence=new, records=records, artifacts=copied, lacking=lacking)
+
+
+def _is_record(row: EvidenceRow) -> bool:
+    small = len(row.key) <= _LONGEST_WORD and len(row.evidence.body) <= _LARGEST_RECORD
+    return small and math.isfinite(row.created)
+
+
+def _put_newer(db: sqlite3.Connection, *, kind: str, row: EvidenceRow) -> bool:
+    select = "SELECT 1 FROM records WHERE kind = ? AND key = ? AND created >= ?"
+    if db.execute(select, (kind, row.key, row.created)).fetchone():
+        return False
+    put_record(db, kind, row.key, row.evidence, created=row.created)
+    return True
 
 
 def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
@@ -410,6 +455,13 @@ _PUT_RUN = """
         command = min(command, excluded.command),
         harness_version = min(harness_version, excluded.harness_version)
 """
+_PUT_EXECUTION = f"""
+    INSERT INTO executions (run_id, {", ".join(_EXECUTION)})
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT EXISTS (
+        SELECT 1 FROM executions
+        WHERE cell = ?2 AND created = ?5 AND run_id = ?1 AND checksum = ?7
+    )
+"""  # noqa: S608
 _PUT_SHARD = """
     INSERT INTO shards VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (run_id, number, of) DO UPDATE SET
@@ -464,6 +516,9 @@ class Merging:
                 together = heapq.merge(*streams, key=lambda record: record.cell)
                 db.executemany(_PUT_RESULT, (to_row(number, record, 0.0) for record in together))
                 db.execute(f"{NAME_CELLS} WHERE run_id = ?", (number,))
+                for source, run in same:
+                    values = ((number, *row) for row in source.executions(run.id))
+                    db.executemany(_PUT_EXECUTION, values)
                 settle(db, number)
             bugs = _take_bugs(db, sources)
             workarounds = sum(take_workarounds(db, source) for source in sources)

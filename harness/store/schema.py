@@ -10,7 +10,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -275,6 +275,44 @@ _MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "DROP INDEX results_config",
         ),
     ),
+    # What cannot be made again lay in the cache, and in the same rows for all hunts together.
+    (
+        "0006-records",
+        (
+            """CREATE TABLE records (
+                kind TEXT NOT NULL,
+                key TEXT NOT NULL,
+                body BLOB NOT NULL,
+                created REAL NOT NULL,
+                checksum INTEGER NOT NULL,
+                artifacts TEXT NOT NULL,
+                PRIMARY KEY (kind, key)
+            )""",
+            """INSERT INTO records SELECT kind, key, body, created, checksum, (
+                SELECT json_group_object(role, sha256) FROM evidence_artifacts AS a
+                WHERE a.kind = e.kind AND a.key = e.key
+            )
+            FROM evidence AS e
+            WHERE kind IN ('learned', 'minimized', 'packed_workarounds', 'rank', 'trip')""",
+            """INSERT INTO records SELECT 'hunt', key, body, created, body_checksum(body), '{}'
+            FROM (
+                SELECT e.key, e.created, CAST(json_object(
+                    'title', json_extract(h.value, '$[0]'),
+                    'version', json_extract(h.value, '$[1]'), 'known_by', CASE
+                        WHEN json_extract(h.value, '$[0]') GLOB 'ptxas*' THEN 'ptxas'
+                        WHEN instr(e.body, CAST('tt.func' AS BLOB)) THEN 'IR of Triton'
+                        ELSE 'triton' END,
+                    'state', json(CAST(e.body AS TEXT))
+                ) AS BLOB) AS body
+                FROM evidence AS e JOIN json_each((
+                    SELECT CAST(body AS TEXT) FROM evidence WHERE kind = 'hunt' AND key = 'hunts'
+                )) AS h ON h.key = e.key
+                WHERE e.kind = 'hunt' AND json_valid(CAST(e.body AS TEXT))
+            )""",
+            """DELETE FROM evidence
+            WHERE kind IN ('hunt', 'learned', 'minimized', 'packed_workarounds', 'rank', 'trip')""",
+        ),
+    ),
 )
 """Ordered, append only. `checksum` columns guard what SQLite cannot: a changed byte inside a row,
 which it would serve as if nothing had happened (it checks the structure of pages only)."""
@@ -289,6 +327,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     """
     if len(applied(db, path)) == len(_MIGRATIONS):
         return
+    db.create_function("body_checksum", 1, lambda body: _checksum(body, {}), deterministic=True)
     with transaction(db):
         # Another process may have been faster.
         names = applied(db, path)
@@ -323,7 +362,36 @@ def applied(db: sqlite3.Connection, path: Path) -> set[str]:
     return names
 
 
-# Evidence as rows of the database, and how a changed one is found out.
+# Evidence and records as rows of the database, and how a changed one is found out.
+
+EVIDENCE_KINDS = frozenset(
+    (
+        "assemble",
+        "capture",
+        "check",
+        "inputs",
+        "inspect",
+        "listing",
+        "live",
+        "lower",
+        "operations",
+        "ptx",
+        "reference",
+        "run",
+        "times",
+    )
+)
+"""What a step gave that can be taken again: all of it may be trimmed."""
+
+RECORD_KINDS = frozenset(("hunt", "learned", "minimized", "packed_workarounds", "rank", "trip"))
+"""What was found by luck, by time or on hardware, and what is under way: none of it is trimmed."""
+
+SELECT_RECORDS = """
+    SELECT key, body, created, created, checksum, artifacts FROM records
+    WHERE kind = ?1 AND (?2 IS NULL OR key IN (SELECT value FROM json_each(?2)))
+    ORDER BY created, key
+"""
+"""The rows of `read_row`, for a kind and a JSON list of keys, or all; the oldest first."""
 
 SELECT_EVIDENCE = """
     SELECT key, body, created, used, checksum, (
@@ -380,6 +448,24 @@ def put_row(
         "INSERT INTO evidence_artifacts VALUES (?, ?, ?, ?)",
         [(kind, key, role, sha256) for role, sha256 in artifacts.items()],
     )
+
+
+def put_record(
+    db: sqlite3.Connection, kind: str, key: str, record: Evidence, *, created: float
+) -> None:
+    """Put a record in the place of what was there."""
+    body, artifacts = record
+    row = (kind, key, body, created, _checksum(body, artifacts), json.dumps(artifacts))
+    db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def artifacts_of_records(db: sqlite3.Connection) -> set[str]:
+    """The sha256 of all artifacts that records need: they stay as long as these."""
+    names: set[str] = set()
+    for (artifacts,) in db.execute("SELECT artifacts FROM records WHERE artifacts <> '{}'"):
+        with suppress(ValueError, AttributeError):  # changed by the disk
+            names.update(json.loads(artifacts).values())
+    return names
 
 
 def when_made(db: sqlite3.Connection, kind: str, key: str, evidence: Evidence) -> float | None:

@@ -6,6 +6,7 @@ One folder (`home`) holds
   capture, a lowering, an assembly or an inspection gave, by the hash of all that went into it.
   *History* is the record: runs and one result row for each cell of a run. Evidence may be trimmed,
   history never is.
+  *Records* are what was found once: hunts, least inputs, packs on their way. They stay, too.
 - `artifacts/`, the bytes that evidence names (`harness.store.artifacts`).
 
 Nothing of `sqlite3` is raised from here: what cannot be repaired is a `StorageError`.
@@ -28,8 +29,10 @@ from harness.store.artifacts import DATABASE, ArtifactStore, database_copy, is_w
 from harness.store.bugs import BugRecords, put_signatures
 from harness.store.database import Database, restore_runs
 from harness.store.merge import Merging
+from harness.store.records import Records
 from harness.store.results import SELECT_RESULTS, NightPart, PastResults, begin_part, finish_part
 from harness.store.schema import (
+    EVIDENCE_KINDS,
     OF_CONTENT,
     RESULT_COLUMNS,
     RUN_COLUMNS,
@@ -79,7 +82,7 @@ _CELLS_MEANT = (
 """Each is asked only if those before it find nothing."""
 
 
-class Store(PastResults, BugRecords, Merging, Trimming):
+class Store(PastResults, BugRecords, Records, Merging, Trimming):
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
@@ -149,11 +152,6 @@ class Store(PastResults, BugRecords, Merging, Trimming):
         """
         return self.get_many(kind, [key]).get(key)
 
-    def has_evidence(self, kind: str) -> bool:
-        """Whether anything of this kind is kept."""
-        query = "SELECT EXISTS (SELECT 1 FROM evidence WHERE kind = ?)"
-        return bool(self._database.select(query, kind)[0][0])
-
     def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, Evidence]:
         """As `get_evidence`, for many keys at once; those to be made are not in the answer."""
         rows = self._database.select(SELECT_EVIDENCE, kind, json.dumps(list(keys)))
@@ -180,11 +178,13 @@ class Store(PastResults, BugRecords, Merging, Trimming):
         judged from it can still be judged again.
 
         Args:
-            kind: the step: `capture`, `lower`, `assemble`, `inspect`.
+            kind: the step, one of `EVIDENCE_KINDS`: what cannot be made again is a record.
             key: the hash of everything that the step depends on.
             body: JSON.
             artifacts: role -> sha256 of each artifact without which the evidence is useless.
         """
+        if kind not in EVIDENCE_KINDS:
+            raise ValueError(f"{kind!r} is no kind of evidence: a trim would delete it")
         now = self._clock()
         evidence = Evidence(body, dict(artifacts))
 

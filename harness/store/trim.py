@@ -1,4 +1,4 @@
-"""How much a store holds, and making it hold less: evidence may be forgotten, history never is."""
+"""How much a store holds, and making it hold less: evidence is forgotten, nothing else is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.store.artifacts import ArtifactStore
-from harness.store.schema import transaction
+from harness.store.schema import artifacts_of_records, transaction
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _GRACE = 3600.0
-"""Seconds for which an artifact that no evidence names is left alone: its maker may be about to."""
+"""Seconds for which an artifact that nothing names is left alone: its maker may be about to."""
 
 _SWEEP_BATCH = 500
 
@@ -40,10 +40,11 @@ class KindStats(msgspec.Struct, frozen=True, kw_only=True):
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     """What the store holds. Artifact sizes are compressed, as on disk.
 
-    `orphans` are the artifacts that no evidence names.
+    `orphans` are the artifacts that neither evidence nor a record names.
     """
 
     evidence: Mapping[str, KindStats]
+    records: Mapping[str, KindStats]
     results: KindStats
     runs: int
     artifacts: int
@@ -73,17 +74,26 @@ class Trimming:
         on_disk = {sha256: size for sha256, size, _ in self.artifacts.all()}
 
         def work(db: sqlite3.Connection) -> StoreStats:
-            kinds = db.execute("SELECT kind, count(*), sum(length(body)) FROM evidence GROUP BY 1")
-            evidence = {kind: KindStats(rows=rows, bytes=size) for kind, rows, size in kinds}
+            evidence, records = (
+                {
+                    kind: KindStats(rows=rows, bytes=size)
+                    for kind, rows, size in db.execute(
+                        f"SELECT kind, count(*), sum(length(body)) FROM {table} GROUP BY 1"  # noqa: S608 - constants
+                    )
+                }
+                for table in ("evidence", "records")
+            )
             rows, size, runs, pages = db.execute(
                 "SELECT count(*), coalesce(sum(length(row)), 0), (SELECT count(*) FROM runs),"
                 " (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)"
                 " FROM results"
             ).fetchone()
             named = {name for (name,) in db.execute("SELECT sha256 FROM evidence_artifacts")}
+            named |= artifacts_of_records(db)
             orphans = [size for sha256, size in on_disk.items() if sha256 not in named]
             return StoreStats(
                 evidence=evidence,
+                records=records,
                 results=KindStats(rows=rows, bytes=size),
                 runs=runs,
                 artifacts=len(on_disk),
@@ -96,11 +106,11 @@ class Trimming:
         return self._database.run(work)
 
     def trim(self, *, max_bytes: int | None = None, older_than: float | None = None) -> TrimReport:
-        """Forget evidence, least recently used first, and delete artifacts that no evidence names.
+        """Forget evidence, least recently used first, and delete artifacts that nothing names.
 
         Evidence goes when it was last used more than `older_than` seconds ago, and while what is
         left (JSON and named artifacts on disk) is over `max_bytes`; with neither, only unnamed
-        artifacts go. History stays.
+        artifacts go. History stays, and so do records with their artifacts, which are not counted.
 
         Safe beside writers. A writer puts artifacts first and names them afterwards, and `put`
         renews an artifact's time, so an unnamed one is deleted only if its last `put` is an hour
@@ -135,6 +145,7 @@ def _drop_unused(
     recorded: dict[str, float] = {}
     with transaction(db):
         names: dict[tuple[str, str], list[str]] = {}
+        on_disk = {**on_disk, **dict.fromkeys(artifacts_of_records(db), 0)}
         for kind, key, sha256 in db.execute("SELECT kind, key, sha256 FROM evidence_artifacts"):
             names.setdefault((kind, key), []).append(sha256)
         owners = Counter(sha256 for named in names.values() for sha256 in named)
@@ -161,9 +172,10 @@ def _drop_unused(
 def _sweep(
     db: sqlite3.Connection, *, artifacts: ArtifactStore, put_until: Mapping[str, float]
 ) -> list[int]:
-    """Delete those that no evidence names and nothing put since; return the bytes of each."""
+    """Delete those that nothing names and nothing put since; return the bytes of each."""
     among = json.dumps(list(put_until))
     named = {sha256 for (sha256,) in db.execute(_NAMED_AMONG, (among,))}
+    named |= artifacts_of_records(db)
     removed = [
         artifacts.remove(sha256, put_until=until)
         for sha256, until in put_until.items()

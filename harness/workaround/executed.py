@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import structs
 
 from harness.cells.evaluate import Evaluated
@@ -254,7 +253,7 @@ def keep_packed(
         StorageError: the database cannot be written.
     """
     packed = PackedWorkarounds(asked=_asked(selection), report=report)
-    store.put_evidence(_KIND, pack, msgspec.json.encode(packed), {})
+    store.keep_record(_KIND, pack, packed)
     return replace(report, notes=(*report.notes, _NOT_YET))
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-import msgspec
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import EDITS
@@ -289,13 +288,8 @@ def _is_of_cubin(row: Row) -> bool:
 
 
 def _learned(store: Store) -> dict[str, list[int]]:
-    evidence = store.get_evidence(*_LEARNED)
-    if evidence is None:
-        return {}
-    try:
-        return msgspec.json.decode(evidence.body, type=dict[str, list[int]])
-    except msgspec.MsgspecError:
-        return {}
+    kind, key = _LEARNED
+    return store.records(kind, dict[str, list[int]], [key]).get(key, {})
 
 
 def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
@@ -314,11 +308,16 @@ def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
 
 
 def _learn(store: Store, trials: Trials) -> None:
-    learned = _learned(store)
-    for attempt in trials.results.values():
-        kinds = {step.kind for step in trials.steps(attempt.setting)}
-        gained = is_gain(trials.origin, attempt.pair, trials.start.pair)
-        for kind in kinds:
-            attempts, helped = learned.get(kind.value, [0, 0])
-            learned[kind.value] = [attempts + 1, helped + gained]
-    store.put_evidence(*_LEARNED, msgspec.json.encode(learned), {})
+    """Add to what was learned how often each kind of setting was tried, and helped."""
+
+    def added(kept: dict[str, list[int]] | None) -> dict[str, list[int]]:
+        learned = dict(kept or {})
+        for attempt in trials.results.values():
+            kinds = {step.kind for step in trials.steps(attempt.setting)}
+            gained = is_gain(trials.origin, attempt.pair, trials.start.pair)
+            for kind in kinds:
+                attempts, helped = learned.get(kind.value, [0, 0])
+                learned[kind.value] = [attempts + 1, helped + gained]
+        return learned
+
+    store.change_record(*_LEARNED, dict[str, list[int]], added)

@@ -26,7 +26,7 @@ from harness.minimize.hunt import oracles as asked_oracles
 from harness.minimize.hunt.causes import Cause, Causes, join, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
 from harness.minimize.hunt.gluon_sources import gluon_program
-from harness.minimize.hunt.hunting import keep_known
+from harness.minimize.hunt.hunting import HuntState, keep_hunt
 from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
 from harness.minimize.hunt.triton_causes import least_of
 from harness.minimize.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton
@@ -331,7 +331,8 @@ def test_a_kernel_that_triton_fails_on_is_known_to_the_next_hunt(
     with Store.open(tmp_path / "home") as store:
         answer = asyncio.run(ask(store))
         least = least_of(plan, asked, answer)
-        keep_known(store, plan, [Cause(programs=[least])])
+        other = msgspec.structs.replace(plan, seed=2)
+        keep_hunt(store, other, HuntState(causes=[Cause(programs=[least])]))
         report = asyncio.run(hunt_triton(plan, store, how, said.append, lambda words: None))
     assert answer.vote is Vote.FAILS
     assert [cause.name for cause in report.state.causes if cause.is_known] == [least.name]

@@ -81,8 +81,10 @@ the others were taken over."""
 def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
     """Take over the history of other results folders: runs, results, and what is said of bugs.
 
-    DIR is a results folder or a triage.db in it. What is here already is left, in whatever order
-    and however often they are merged. Shards of one night (`--night`) become one run.
+    Records come, too: hunts, minimized inputs, and packs whose results are not back yet; of two
+    under one name the newer stays. DIR is a results folder or a triage.db in it. What is here
+    already is left, in whatever order and however often they are merged. Shards of one night
+    (`--night`) become one run.
     """
     with open_results() as store, working(status_console(), f"merging {len(folders)} folders"):
         report = merge_stores(store, folders)
@@ -93,7 +95,7 @@ def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
         results_console().print(
             f"{len(report.merged):,} of {len(folders):,} folders merged: {report.runs:,} new runs, "
             f"{report.results:,} new results, {report.bugs:,} new notes on bugs, "
-            f"{report.workarounds:,} new workarounds"
+            f"{report.workarounds:,} new workarounds, {report.records:,} new records"
         )
         results_console().print(
             f"evidence: {report.evidence:,} new pieces with {report.artifacts:,} artifacts"

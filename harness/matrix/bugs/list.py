@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from urllib.parse import urlsplit
@@ -212,19 +211,14 @@ def reproducer_of(store: Store, bug: Bug) -> KeptReproducer | None:
 
 
 def reproducers_of(store: Store, bug: Bug) -> dict[str, KeptReproducer]:
-    """The smallest input of this bug for each kernel, by the key of the evidence.
+    """The smallest input of this bug for each kernel, by the key of its record.
 
     Raises:
         StorageError: the results cannot be read.
     """
     signatures = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
     keys = [reproducer_key(signature, kernel) for signature in signatures for kernel in bug.kernels]
-    reproducers = {}
-    for key, evidence in store.get_many(REPRODUCER, keys).items():
-        # What another version of this program wrote may not fit.
-        with contextlib.suppress(msgspec.MsgspecError):
-            reproducers[key] = msgspec.json.decode(evidence.body, type=KeptReproducer)
-    return reproducers
+    return store.records(REPRODUCER, KeptReproducer, keys)
 
 
 def _verified(store: Store, bug: Bug) -> Bug:

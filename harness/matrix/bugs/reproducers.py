@@ -33,7 +33,7 @@ async def try_reproducers(bench: Workbench, how: CompileOptions) -> None:
         StorageError: results cannot be read or kept.
     """
     store = bench.store
-    if not store.has_evidence(REPRODUCER):
+    if not store.records(REPRODUCER, KeptReproducer):
         return
     for bug in list_bugs(store):
         if bug.untried is None:
@@ -43,10 +43,17 @@ async def try_reproducers(bench: Workbench, how: CompileOptions) -> None:
         )
         with contextlib.suppress(TriageError):
             if await _is_accepted(bench, reproducer, bug.untried, how):
-                reproducer = msgspec.structs.replace(
+                accepted = msgspec.structs.replace(
                     reproducer, accepted_by=(*reproducer.accepted_by, bug.untried)
                 )
-                store.put_evidence(REPRODUCER, key, msgspec.json.encode(reproducer), {})
+                store.change_record(
+                    REPRODUCER,
+                    key,
+                    KeptReproducer,
+                    lambda kept, tried=reproducer, accepted=accepted: (  # type: ignore[misc]
+                        accepted if kept == tried else None
+                    ),
+                )
 
 
 async def _is_accepted(

@@ -17,8 +17,9 @@ from harness.values.errors import UsageError
 class MergeReport:
     """How many runs, results, decisions on bugs, workarounds and pieces of evidence are new here.
 
-    `artifacts` are the files of that evidence; `lacking` is how many results' pieces of evidence
-    had lost theirs: what they are of can be listed, and not shown.
+    `records` are hunts, least inputs of bugs, packs and what searches learned. `artifacts` are the
+    files of evidence and records; `lacking` is how many of these had lost theirs: what they are of
+    can be listed, and not shown.
     `merged` are the folders that were read, `refused` one line for each that was not. `unfinished`
     are the merged runs that still lack a shard, or were stopped: nothing is compared with them.
     """
@@ -28,6 +29,7 @@ class MergeReport:
     bugs: int
     workarounds: int = 0
     evidence: int = 0
+    records: int = 0
     artifacts: int = 0
     lacking: int = 0
     merged: tuple[str, ...]
@@ -65,6 +67,7 @@ def merge_stores(store: Store, folders: Iterable[Path]) -> MergeReport:
         bugs=merged.bugs,
         workarounds=merged.workarounds,
         evidence=merged.taken.evidence,
+        records=merged.taken.records,
         artifacts=merged.taken.artifacts,
         lacking=merged.taken.lacking,
         merged=tuple(str(source.path) for source in sources),

@@ -1,10 +1,10 @@
 """`triage hunt`: programs are made and put to the oracles until the time is up.
 
-What was found is in the store the moment it is found: each hit as evidence of its own, and behind
-every batch where the hunt is and which causes it knows. So the same hunt goes on where it was, and
-what kills it costs the batches in flight. A hunt is named by its compiler, target, seed and the
-code that makes its programs. What is hunted in is a `HuntedCompiler`: ptxas is here, Triton in
-`triton_hunt.py`.
+What was found is in the store the moment it is found: a hunt is a record, with its hits that wait
+and its causes, and the causes that hunts have in common are read from all of them. So the same hunt
+goes on where it was, and what kills it costs the batches in flight. A hunt is named by its
+compiler, target, seed and the code that makes its programs. What is hunted in is a
+`HuntedCompiler`: ptxas is here, Triton in `triton_hunt.py`.
 """
 
 from __future__ import annotations
@@ -77,11 +77,8 @@ from harness.values.toolchain import EMULATOR, GPU, PTXAS, SASS, Assembler, Comp
 # Seconds for one program: ptxas that takes longer hangs.
 _LONGEST = 60.0
 
-KIND = "hunt"
-"""The kind of evidence that a hunt keeps in the store."""
-
-_HUNTS = "hunts"
-"""By what it is kept which hunts there are."""
+_KIND = "hunt"
+"""The kind of record that a hunt is."""
 
 BATCH = 128
 """So many programs make one module."""
@@ -136,11 +133,15 @@ class HuntState(msgspec.Struct, kw_only=True):
 
 
 class KeptHunt(msgspec.Struct, frozen=True, kw_only=True):
-    """A hunt that a store knows, with how far it is; `version` is of what was hunted in."""
+    """A hunt that a store knows, with how far it is; `version` is of what was hunted in.
+
+    Hunts with the same `known_by` have causes in common.
+    """
 
     title: str
     version: str
     state: HuntState
+    known_by: str = ""
 
 
 class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +178,7 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def known_by(self) -> str:
-        """By what causes are kept that hunts have in common."""
+        """The name of what hunts are in that have causes in common."""
         return self.tool.kind
 
     @property
@@ -327,7 +328,6 @@ class _Hunt:
     hunted: HuntedCompiler
     state: HuntState
     tell: Callable[[str], None]
-    key: str = ""
     started: float = field(default_factory=time.monotonic)
     before: float = 0.0
     cpu_before: float = 0.0
@@ -416,7 +416,6 @@ class _Hunt:
             if answer.is_hit:
                 hit = Hit(asked=Asked(program.text, program.seed), answer=answer)
                 state.waiting.append(hit)
-                self._keep_hit(hit)
             elif (
                 answer.vote not in (Vote.RIGHT, Vote.ASSEMBLED)
                 and len(state.reasons) < _MOST_REASONS
@@ -434,22 +433,11 @@ class _Hunt:
             self.hits.set()
         self.save()
 
-    def _keep_hit(self, hit: Hit) -> None:
-        key = content_key(hunt=self.key, seed=hit.asked.seed)
-        self.store.put_evidence(KIND, key, msgspec.json.encode(hit), {})
-
     def save(self) -> None:
         """Put into the store where the hunt is, and what it knows."""
         self.state.seconds = self.before + self.passed
         self.state.cpu = self.cpu
-        self.store.put_evidence(KIND, self.key, msgspec.json.encode(self.state), {})
-        keep_known(self.store, self.plan, self.state.new)
-        plan = self.plan
-        title = f"{plan.tool.name} for {', '.join(map(str, plan.targets))}, seed {plan.seed}"
-        hunts = _hunts(self.store)
-        if hunts.get(self.key) != (title, plan.tool.version):
-            hunts[self.key] = title, plan.tool.version
-            self.store.put_evidence(KIND, _HUNTS, msgspec.json.encode(hunts), {})
+        keep_hunt(self.store, self.plan, self.state)
 
     async def _reduce(self, causes: Pursuit) -> None:
         """Take hits that wait: walk around what is known of all of them, then reduce the least."""
@@ -637,7 +625,7 @@ async def hunt(
         generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
         state = state_of(store, plan)
         state.causes += await _still_there(known_causes(store, plan), state, oracles, head)
-        store.put_evidence(KIND, plan.key, msgspec.json.encode(state), {})
+        keep_hunt(store, plan, state)
         hunted = _HuntedPtxas(plan=plan, oracles=oracles, generator=generator)
         report = await hunt_in(hunted, plan, store, tell, show)
         report.device = oracles.gpu.device if oracles.gpu else ""
@@ -674,7 +662,6 @@ async def hunt_in(
     state = state_of(store, plan)
     one = _Hunt(
         plan=plan,
-        key=plan.key,
         store=store,
         hunted=hunted,
         state=state,
@@ -708,51 +695,42 @@ def _go_on() -> None:
     task.uncancel()
 
 
+def keep_hunt(store: Store, plan: HuntPlan, state: HuntState) -> None:
+    """Put into the store how far a hunt is.
+
+    Raises:
+        StorageError: the disk is full.
+    """
+    title = f"{plan.tool.name} for {', '.join(map(str, plan.targets))}, seed {plan.seed}"
+    hunt = KeptHunt(title=title, version=plan.tool.version, state=state, known_by=plan.known_by)
+    store.keep_record(_KIND, plan.key, hunt)
+
+
 def state_of(store: Store, plan: HuntPlan) -> HuntState:
     """How far a hunt is."""
-    evidence = store.get_evidence(KIND, plan.key)
-    return msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
-
-
-def _hunts(store: Store) -> dict[str, tuple[str, str]]:
-    """The title and version of each hunt, by its key."""
-    evidence = store.get_evidence(KIND, _HUNTS)
-    return msgspec.json.decode(evidence.body, type=dict[str, tuple[str, str]]) if evidence else {}
+    kept = store.records(_KIND, KeptHunt, [plan.key]).get(plan.key)
+    return kept.state if kept else HuntState()
 
 
 def kept_hunts(store: Store) -> list[KeptHunt]:
     """All hunts, those that have found the most first."""
-    there = _hunts(store)
-    kept = [
-        KeptHunt(
-            title=there[key][0],
-            version=there[key][1],
-            state=msgspec.json.decode(evidence.body, type=HuntState),
-        )
-        for key, evidence in store.get_many(KIND, there).items()
-    ]
+    kept = store.records(_KIND, KeptHunt).values()
     return sorted(kept, key=lambda hunt: (-len(hunt.state.new), hunt.title))
 
 
 def known_causes(store: Store, plan: HuntPlan) -> list[Cause]:
-    """The causes that any hunt in a compiler of this kind has found."""
-    evidence = store.get_evidence(KIND, content_key(known=plan.known_by))
-    return msgspec.json.decode(evidence.body, type=list[Cause]) if evidence else []
+    """The causes that all hunts in a compiler of this kind have found.
 
-
-def keep_known(store: Store, plan: HuntPlan, causes: Sequence[Cause]) -> None:
-    """Let other hunts know of causes; what one beside this found, too, is kept once."""
-    there = known_causes(store, plan)
-    texts = {program.text for cause in causes for program in cause.programs}
-    others = [
-        cause
-        for cause in there
-        if texts.isdisjoint(one.text for one in cause.programs)
-        and not any(is_same_cause(cause.least, mine.least) for mine in causes)
-    ]
-    if [*others, *causes] != there:
-        key = content_key(known=plan.known_by)
-        store.put_evidence(KIND, key, msgspec.json.encode([*others, *causes]), {})
+    Of those that are the same by name and versions, the one that was found last.
+    """
+    named: dict[str, list[Cause]] = {}
+    for hunt in store.records(_KIND, KeptHunt).values():
+        if hunt.known_by == plan.known_by:
+            for cause in hunt.state.new:
+                same = named.setdefault(cause.name, [])
+                same[:] = [one for one in same if not is_same_cause(one.least, cause.least)]
+                same.append(cause)
+    return list(itertools.chain.from_iterable(named.values()))
 
 
 async def _still_there(

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import structs
 from packaging.version import Version
 
@@ -29,13 +28,13 @@ from harness.io.processes.hub import Hub
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, said_of
 from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.hunting import (
-    KIND,
     GeneratedProgram,
     HuntPlan,
     HuntReport,
     HuntState,
     Pursuit,
     hunt_in,
+    keep_hunt,
     known_causes,
     state_of,
     write_folders,
@@ -274,7 +273,7 @@ async def hunt_triton(
             for cause, answer in zip(others, answers, strict=True)
             if is_same_kind(answer, cause.least.answer)  # what this Triton mends is hunted again
         ]
-        store.put_evidence(KIND, plan.key, msgspec.json.encode(state), {})
+        keep_hunt(store, plan, state)
         hunted = _HuntedTriton(plan=plan, oracles=oracles)
         if isinstance(oracles, IrOracles):
             sources = fitting_sources(plan.corpus, plan.targets)

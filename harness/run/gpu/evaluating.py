@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
-import msgspec
 from msgspec import structs
 
 from gpu_emulator.values import Budget, Checks
@@ -319,7 +318,7 @@ def keep_trip(store: Store, trip: Trip) -> str:
     """Keep a trip, so that its results can be judged later; the sha256 of its manifest."""
     pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
     names = set(trip.blobs).union(*(launch.artifacts for launch in trip.launches))
-    store.put_evidence(_KIND, pack, msgspec.json.encode(trip), {name: name for name in names})
+    store.keep_record(_KIND, pack, trip, artifacts=names)
     return pack
 
 

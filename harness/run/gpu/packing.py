@@ -461,11 +461,11 @@ def read_kept(store: Store, kind: str, pack: str, type_: type[T], otherwise: str
     Raises:
         UsageError: it has none, which `otherwise` explains; or of another version of this program.
     """
-    evidence = store.get_evidence(kind, pack)
-    if evidence is None:
+    record = store.records(kind, msgspec.Raw, [pack]).get(pack)
+    if record is None:
         raise UsageError(f"the results are of the pack {pack[:12]}, {otherwise}")
     try:
-        return msgspec.json.decode(evidence.body, type=type_)
+        return msgspec.json.decode(record, type=type_)
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"the pack {pack[:12]} was written by another version of this program: {error}"

@@ -85,7 +85,7 @@ def _ranked(launch: _Launch) -> RankedLaunch:
 
 
 _KIND = "rank"
-"""The kind of evidence: it may be trimmed, and `triage rank` makes it again."""
+"""The kind of record: a GPU may have measured it."""
 
 
 def keep_ranks(store: Store, report: RankReport) -> None:
@@ -95,7 +95,6 @@ def keep_ranks(store: Store, report: RankReport) -> None:
         StorageError: the store cannot be read or written.
     """
     keys = {_key(ranked.kernel, ranked.launch, ranked.target): ranked for ranked in report.launches}
-    stored = _read(store, list(keys))
     for key, launch in keys.items():
         quality = launch.quality
         rows = [ranked.row for ranked in launch.configs]
@@ -116,9 +115,14 @@ def keep_ranks(store: Store, report: RankReport) -> None:
             first=quality.first if quality else None,
             top_three=quality.top_three if quality else None,
         )
-        if key in stored and stored[key].is_measured and not order.is_measured:
-            continue
-        store.put_evidence(_KIND, key, msgspec.json.encode(order), {})
+        store.change_record(
+            _KIND,
+            key,
+            KeptRank,
+            lambda kept, order=order: (  # type: ignore[misc]
+                None if kept and kept.is_measured and not order.is_measured else order
+            ),
+        )
 
 
 def ranks_of(
@@ -130,21 +134,11 @@ def ranks_of(
         StorageError: the store cannot be read.
     """
     keys = {_key(kernel, launch, target): launch for launch in launches}
-    return {keys[key]: order for key, order in _read(store, list(keys)).items()}
+    return {keys[key]: order for key, order in store.records(_KIND, KeptRank, keys).items()}
 
 
 def _key(kernel: str, launch: str, target: str) -> str:
     return f"{kernel}\n{launch}\n{target}"
-
-
-def _read(store: Store, keys: Sequence[str]) -> dict[str, KeptRank]:
-    orders = {}
-    for key, evidence in store.get_many(_KIND, keys).items():
-        try:
-            orders[key] = msgspec.json.decode(evidence.body, type=KeptRank)
-        except msgspec.MsgspecError:
-            continue  # written by another version of this program
-    return orders
 
 
 _Place: TypeAlias = tuple[str, str, str]

@@ -20,13 +20,14 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.installed import digest_of
 from harness.minimize.hunt.causes import Cause, Causes, LeastProgram, said_of
 from harness.minimize.hunt.hunting import (
-    KIND,
     HuntReport,
     HuntState,
     PtxasPlan,
     hunt,
-    keep_known,
+    keep_hunt,
+    kept_hunts,
     known_causes,
+    state_of,
     write_repros,
 )
 from harness.minimize.hunt.oracles import Asked, Oracles, Together
@@ -180,8 +181,7 @@ def kept(plan: PtxasPlan, home: Path) -> HuntState:
     if not home.is_dir():
         return HuntState()
     with Store.for_reading(home) as store:
-        evidence = store.get_evidence(KIND, plan.key)
-    return msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
+        return state_of(store, plan)
 
 
 KERNEL = """.version 8.6
@@ -349,10 +349,19 @@ def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: PtxasPlan, tmp_
     fixed.least.versions["13.5.37"] = "right"
     other = found(KERNEL.replace("%tid.x", "8"), "13.5.37")
     with Store.open(tmp_path / "home") as store:
-        keep_known(store, plan, [one])
-        keep_known(store, plan, [two])
+
+        def keep(seed: int, cause: Cause) -> None:
+            hunt = msgspec.structs.replace(plan, seed=seed)
+            keep_hunt(store, hunt, HuntState(causes=[cause]))
+
+        keep(1, one)
+        keep(2, two)
         assert known_causes(store, plan) == [two]
         # What one ptxas has right and the other has not is no cause of both.
-        keep_known(store, plan, [fixed])
-        keep_known(store, plan, [other])
+        keep(3, fixed)
+        keep(4, other)
+        assert known_causes(store, plan) == [fixed, other]
+        # Neither is lost to the other, nor to a trim.
+        store.trim(max_bytes=0)
+        assert len(kept_hunts(store)) == 4
         assert known_causes(store, plan) == [fixed, other]

@@ -1,0 +1,153 @@
+"""Records are what cannot be made again: no trim takes them, and a merge brings them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+from store_cases import filled, raw
+
+from harness.minimize.hunt.hunting import HuntState, kept_hunts
+from harness.store import schema
+from harness.store.merge import open_foreign
+from harness.store.schema import EVIDENCE_KINDS, RECORD_KINDS, Evidence
+from harness.store.store import Store
+from harness.values.execution import RunRow, RunVerdict
+
+pytest_plugins = ("store_fixtures",)
+
+Facts = dict[str, int]
+
+
+def test_every_kind_is_evidence_or_a_record(store: Store) -> None:
+    assert sorted(EVIDENCE_KINDS) == [
+        *("assemble", "capture", "check", "inputs", "inspect", "listing", "live", "lower"),
+        *("operations", "ptx", "reference", "run", "times"),
+    ]
+    assert sorted(RECORD_KINDS) == [
+        *("hunt", "learned", "minimized", "packed_workarounds", "rank", "trip")
+    ]
+    for kind in (*RECORD_KINDS, "new"):
+        with pytest.raises(ValueError, match="a trim would delete it"):
+            store.put_evidence(kind, "key", b"{}", {})
+    for kind in (*EVIDENCE_KINDS, "new"):
+        with pytest.raises(ValueError, match="no kind of record"):
+            store.keep_record(kind, "key", {})
+
+
+@pytest.mark.parametrize("kind", sorted(RECORD_KINDS))
+def test_a_trim_leaves_records_and_their_artifacts(store: Store, kind: str) -> None:
+    shared, alone = store.artifacts.put(b"shared"), store.artifacts.put(b"alone")
+    store.put_evidence("lower", "key", b"{}", {"ptx": shared})
+    store.keep_record(kind, "key", {"seconds": 28_800}, artifacts=[shared, alone])
+    report = store.trim(max_bytes=0)
+    assert (report.evidence, report.artifacts) == (1, 0)
+    assert store.records(kind, Facts) == {"key": {"seconds": 28_800}}
+    assert store.artifacts.get(alone) == b"alone"
+    stats = store.stats()
+    assert (stats.evidence, stats.records[kind].rows, stats.orphans) == ({}, 1, 0)
+
+
+def test_what_records_need_does_not_push_evidence_out(store: Store) -> None:
+    store.keep_record("trip", "pack", {}, artifacts=[store.artifacts.put(b"x" * 10_000)])
+    store.put_evidence("lower", "key", b"{}", {})
+    assert store.trim(max_bytes=100).evidence == 0
+
+
+def test_the_newest_of_two_records_is_merged(tmp_path: Path) -> None:
+    def home(name: str, now: float, **values: int) -> Path:
+        folder = tmp_path / name
+        with Store.open(folder, clock=lambda: now) as store:
+            for key, value in values.items():
+                sha256 = store.artifacts.put(key.encode())
+                store.keep_record("hunt", key, {"n": value}, artifacts=[sha256])
+        return folder
+
+    ours = home("ours", 2.0, older=1, newer=1)
+    others = [home("one", 3.0, older=2, new=2), home("two", 1.0, newer=3)]
+    with Store.open(ours) as store:
+        taken = []
+        for other in [*others, *others]:
+            with open_foreign(other) as source:
+                taken.append(store.take_over([source]).taken.records)
+        assert taken == [2, 0, 0, 0]
+        store.trim(max_bytes=0)
+        kept = {key: value["n"] for key, value in store.records("hunt", Facts).items()}
+    assert kept == {"older": 2, "newer": 1, "new": 2}
+
+
+def test_executions_are_merged_once(tmp_path: Path) -> None:
+    row = RunRow(
+        cell="k/default/c@sm_90a/triton-3.6.0/ptxas-1",
+        short="01234567",
+        kernel="k",
+        launch="default",
+        config={},
+        target="sm_90a",
+        triton="3.6.0",
+        on="gpu",
+        run=RunVerdict.RIGHT,
+        run_reason="",
+    )
+    with Store.open(tmp_path / "other") as other:
+        other.put_execution(other.begin_run("triage run"), row, None)
+    with Store.open(tmp_path / "home") as store:
+        for _ in range(2):
+            with open_foreign(tmp_path / "other") as source:
+                store.take_over([source])
+        assert store.executions(row.cell) == [row]
+
+
+def test_a_damaged_record_is_left_out_and_one_of_another_form_too(home: Path) -> None:
+    with Store.open(home) as store:
+        for key in ("whole", "changed", "other"):
+            store.keep_record("learned", key, {"n": 1})
+        store.keep_record("learned", "other", ["n"])
+        with sqlite3.connect(home / "triage.db") as db:
+            db.execute("UPDATE records SET body = CAST('{\"n\": 2}' AS BLOB) WHERE key = 'changed'")
+        assert store.records("learned", Facts) == {"whole": {"n": 1}}
+
+
+def test_a_replaced_database_keeps_records_and_executions(home: Path) -> None:
+    filled(home)
+    with Store.open(home) as store:
+        store.keep_record("hunt", "key", {"n": 1})
+    (home / "triage.db.damaged").touch()
+    with Store.open(home) as store:
+        assert store.notice
+        assert store.records("hunt", Facts) == {"key": {"n": 1}}
+
+
+def test_what_is_read_and_written_at_once_loses_nothing(home: Path) -> None:
+    with Store.open(home) as one, Store.open(home) as two:
+        for store in (one, two, one):
+            store.change_record("learned", "key", int, lambda kept: (kept or 0) + 1)
+        one.change_record("learned", "key", int, lambda _: None)
+        assert two.records("learned", int) == {"key": 3}
+
+
+def test_what_lay_in_the_cache_becomes_records(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = msgspec.json.encode(HuntState(tried=128, reasons={"é'": 1}))
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:5])
+        with Store.open(home) as store, raw(home) as db:
+            sha256 = store.artifacts.put(b"cubin")
+            for kind, key, body, artifacts in (
+                ("lower", "key", b"{}", {"ptx": sha256}),
+                ("trip", "pack", b'{"n": 1}', {sha256: sha256}),
+                ("minimized", "bug", b'{"n": 2}', {}),
+                ("hunt", "night", state, {}),
+                ("hunt", "hunts", b'{"night": ["ptxas 13.0.88 for sm_90, seed 1", "13.0.88"]}', {}),
+                ("hunt", "a hit", b'{"asked": {}}', {}),
+            ):
+                schema.put_row(db, kind, key, Evidence(body, artifacts), created=5.0, used=6.0)
+    with Store.open(home) as store:
+        store.trim(max_bytes=0)
+        assert store.records("trip", Facts) == {"pack": {"n": 1}}
+        assert store.artifacts.get(sha256) == b"cubin"
+        assert store.records("minimized", Facts) == {"bug": {"n": 2}}
+        [hunt] = kept_hunts(store)
+    assert (hunt.title, hunt.version) == ("ptxas 13.0.88 for sm_90, seed 1", "13.0.88")
+    assert (hunt.known_by, hunt.state.tried, hunt.state.reasons) == ("ptxas", 128, {"é'": 1})
