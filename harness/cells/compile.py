@@ -6,10 +6,11 @@ What comes of it is a report, the document that `--json` prints, and (`--out`) f
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.io.files.locations import storage_error
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store
+from harness.tables.samples import Sample, untried
 from harness.tables.survivors import group_rows, survivors
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.outcome import LaunchFacts
@@ -40,13 +42,15 @@ from harness.values.row import SCHEMA, Row
 class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
     """The rows in plan order, and what else a reader should know.
 
-    `failures` are the captures that failed where others succeeded. `cpu_seconds` is what the
+    `failures` are the captures that failed where others succeeded, `samples` say which configs were
+    left out. `cpu_seconds` is what the
     compilers used in this run, `wall_seconds` the run as a whole.
     """
 
     rows: tuple[Row, ...]
     failures: tuple[str, ...]
     notes: tuple[str, ...]
+    samples: tuple[Sample, ...]
     wall_seconds: float
     cpu_seconds: float
 
@@ -55,46 +59,61 @@ _MOST_CONFIGS = 32
 
 
 class Survey(Steering):
-    """Of a file that launches a kernel in very many ways, as tests do, those that differ the most.
+    """Of a file that launches a kernel in very many ways, as tests do, some configs of each launch.
 
-    Of each kernel whole launches are taken, each with all configs of its tuner: always the one
-    that shows most facts of arguments (types, alignments, constants) that none before it shows,
-    and again from the beginning where all are shown. It ends before there are more than 32 configs
-    of a kernel. A kernel that is named, or a `--config`, gets every launch. `words` spell commands
-    of this `verb`, which has something `done` to configs.
+    The heaviest config of each launch is taken, then all configs of those launches for which there
+    is room within 32 of a kernel: first the launch with the heaviest config of all, then always the
+    one that shows most facts of arguments (types, alignments, constants) that none before it shows.
+    A kernel that is named, or a `--config`, gets every launch. `samples` say what was left out;
+    `words` spell the command of this `verb` for all, which has something `done` to configs.
     """
 
     def __init__(
         self, words: SelectionOptions, verb: str = "compile", done: str = "compiled"
     ) -> None:
         self._words, self._verb, self._done = words, verb, done
-        self.notes: list[str] = []
+        self.samples: list[Sample] = []
 
-    def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
-        """All but those of the launches that are left out."""
+    def choose(
+        self, place: CapturePlace, plan: Plan, kept: Container[PlannedCell] = ()
+    ) -> Sequence[PlannedCell]:
+        """All but the configs that are left out, of which none is among those that are `kept`."""
         repro = place.selection.repro
         if repro.kernel or repro.group or place.selection.config.wanted:
             return plan.cells
-        kernels: dict[str, dict[str, dict[str, set[str]]]] = {}
+        kernels: dict[str, dict[str, dict[str, LaunchFacts]]] = {}
         for cell in plan.cells:
             if cell.record:
                 launch = kernels.setdefault(cell.record.kernel, {}).setdefault(_launch_of(cell), {})
-                launch[cell.cell.config.label] = _facts(cell.record)
-        taken = {kernel: _most_different(launches) for kernel, launches in kernels.items()}
-        for kernel, launches in kernels.items():
-            if len(taken[kernel]) < len(launches):
-                few = sum(len(launches[launch]) for launch in taken[kernel])
-                every = sum(map(len, launches.values()))
-                words = structs.replace(self._words, kernel=f"{self._words.kernel}::{kernel}")
-                self.notes.append(
-                    f"{kernel}: {few:,} of {every:,} configs are {self._done}, of launches that "
-                    f"differ the most; all: {spell_command(self._verb, words)}"
+                launch[cell.cell.config.label] = cell.record
+        taken = {kernel: _taken(launches) for kernel, launches in kernels.items()}
+        chosen: list[PlannedCell] = []
+        left: dict[str, dict[tuple[str, str], PlannedCell]] = {}
+        for cell in plan.cells:
+            name, label = _launch_of(cell), cell.cell.config.label
+            if cell.record is None or (name, label) in taken[cell.record.kernel]:
+                chosen.append(cell)
+            elif cell in kept:
+                taken[cell.record.kernel].add((name, label))
+                chosen.append(cell)
+            else:
+                left.setdefault(cell.record.kernel, {})[name, label] = cell
+        for kernel, cells in left.items():
+            words = structs.replace(self._words, kernel=f"{self._words.kernel}::{kernel}")
+            cell = next(iter(cells.values()))
+            self.samples.append(
+                Sample(
+                    kernel=cell.cell.kernel,
+                    target=str(cell.cell.target),
+                    compiler=place.compiler.name,
+                    done=self._done,
+                    tried=len(taken[kernel]),
+                    of=len(taken[kernel]) + len(cells),
+                    left_out=Counter(cell.cell.launch for cell in cells.values()),
+                    command=spell_command(self._verb, words),
                 )
-        return [
-            cell
-            for cell in plan.cells
-            if cell.record is None or _launch_of(cell) in taken[cell.record.kernel]
-        ]
+            )
+        return chosen
 
 
 def _launch_of(cell: PlannedCell) -> str:
@@ -111,22 +130,40 @@ def _facts(record: LaunchFacts) -> set[str]:
     return {json.dumps(fact, sort_keys=True) for fact in facts}
 
 
-def _most_different(launches: dict[str, dict[str, set[str]]]) -> set[str]:
-    """The launches, each with the facts of its configs, that a survey takes; one at least."""
-    facts = {name: set().union(*configs.values()) for name, configs in launches.items()}
-    taken: list[str] = []
-    count, shown = 0, set[str]()
-    while rest := [name for name in launches if name not in taken]:
+_WIDTH = re.compile(r"\d+")
+
+
+def _weight(record: LaunchFacts) -> float:
+    """How much a warp is likely to hold: constants x stages x the widest type (bits) / warps."""
+    constants = {str(a["name"]): str(a["constexpr"]) for a in record.arguments if "constexpr" in a}
+    constants.update({name: str(value) for name, value in record.config.items()})
+    numbers = {name: int(text) for name, text in constants.items() if text.isdecimal()}
+    warps = numbers.pop("num_warps", 1) or 1
+    numbers.pop("maxnreg", None)
+    types = (str(a["tensor"]) for a in record.arguments if "tensor" in a)
+    widths = [int(width[0]) for text in types if (width := _WIDTH.search(text))]
+    return math.prod(filter(None, numbers.values())) * max(widths, default=1) / warps
+
+
+def _taken(launches: dict[str, dict[str, LaunchFacts]]) -> set[tuple[str, str]]:
+    """The configs, each with its launch, that a survey takes."""
+    heaviest = {name: max(c, key=lambda label: _weight(c[label])) for name, c in launches.items()}
+    facts = {name: set().union(*map(_facts, c.values())) for name, c in launches.items()}
+    first = max(launches, key=lambda name: _weight(launches[name][heaviest[name]]))
+    order, shown = [first], set(facts[first])
+    while len(order) < _MOST_CONFIGS and (rest := [n for n in launches if n not in order]):
         best = max(rest, key=lambda name: len(facts[name] - shown))
         if shown and not facts[best] - shown:
             shown = set()
             continue
-        count += len(launches[best])
-        if taken and count > _MOST_CONFIGS:
-            break
-        taken.append(best)
+        order.append(best)
         shown |= facts[best]
-    return set(taken)
+    taken = {(name, heaviest[name]) for name in order}
+    for name in order:
+        whole = taken | {(name, label) for label in launches[name]}
+        if name == first or len(whole) <= _MOST_CONFIGS:
+            taken = whole
+    return taken
 
 
 async def compile_selections(
@@ -151,7 +188,6 @@ async def compile_selections(
         places = [place for selection in selections for place in places_of(selection)]
         by_place: dict[int, list[Row]] = {}
         await work_off(run, places, captures_of(places), keep=by_place.__setitem__)
-        run.notes += steering.notes
         rows = [row for index in range(len(places)) for row in by_place[index]]
         if not rows:
             raise _nothing(run, selections[0])
@@ -160,6 +196,7 @@ async def compile_selections(
         rows=tuple(rows),
         failures=tuple(dict.fromkeys(str(error) for error in run.failures)),
         notes=tuple(dict.fromkeys(run.notes)),
+        samples=tuple(steering.samples),
         wall_seconds=time.monotonic() - started,
         cpu_seconds=cpu_seconds,
     )
@@ -210,8 +247,9 @@ def compile_document(report: CompileReport) -> dict[str, Any]:
                     ],
                 }
                 for rows in group_rows(report.rows)
-                for survived in [survivors(rows)]
+                for survived in [survivors(rows, untried(rows, report.samples))]
             ],
+            "not_tried": report.samples,
             "notes": report.notes,
             "failures": report.failures,
             "wall_seconds": round(report.wall_seconds, 3),

@@ -24,6 +24,7 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.ptxas.options import FlagChange
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
+from harness.tables.samples import Sample
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row, RowSummary
@@ -131,14 +132,14 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Steering:
-    """Takes every cell, as it comes, until the end; `notes` are what it has to tell then.
+    """Takes every cell, as it comes, until the end; `samples` say what it left out then.
 
     `at_once` cells may be in the works at a time: without a bound, all are lowered before the first
     is done.
     """
 
     at_once: int = 1 << 20
-    notes: Sequence[str] = ()
+    samples: Sequence[Sample] = ()
 
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:  # noqa: ARG002
         """The cells to work on, in order."""

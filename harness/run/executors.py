@@ -10,7 +10,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpu_emulator.values import Budget
-from harness.cells.places import CompileOptions, Steering, places_of, work
+from harness.cells.compile import Survey
+from harness.cells.places import CompileOptions, places_of, work
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, Selection, raised_words
 from harness.frontends.bench.bench import Workbench
@@ -25,6 +26,7 @@ from harness.run.recorded_launch import RecordedLaunch, require_values, small_se
 from harness.run.recording import PLAIN_TARGET, find_variant
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
+from harness.tables.samples import Sample
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import Inputs, RunRow
 from harness.values.toolchain import EMULATOR, SASS, takes_cubins
@@ -101,11 +103,15 @@ def executor_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """A row for each cell, in the order of the selection; `failures` could not be captured."""
+    """A row for each cell, in the order of the selection; `failures` could not be captured.
+
+    `samples` say which configs were left out.
+    """
 
     rows: tuple[RunRow, ...]
     failures: tuple[str, ...]
     notes: tuple[str, ...]
+    samples: tuple[Sample, ...]
 
 
 async def run_selections(
@@ -117,7 +123,7 @@ async def run_selections(
     tell: Callable[[str], None],
     heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
     follow: Follow | None = None,
-    survey: Steering | None = None,
+    survey: Survey | None = None,
 ) -> RunReport:
     """Execute the PTX of every cell of the selections on small real inputs.
 
@@ -132,7 +138,6 @@ async def run_selections(
     rows: list[RunRow] = []
     failures: list[TriageError] = []
     notes: list[str] = []
-    survey = survey or Steering()
     # Kernels of one launch file are interpreted in one run of it.
     together: dict[object, list[str]] = {}
     for selection in selections:
@@ -158,14 +163,14 @@ async def run_selections(
                         plan = await plan_launch(bench, place)
                         session = plan.session
                         notes += (*plan.notes, *plan.warnings)
-                        cells = list(survey.choose(place, plan))
+                        refused: list[PlannedCell] = []
                         if launch.spec.file:
                             words = "its arguments are guessed by their types, and one program runs"
                             notes.append(f"{selection.repro.name}: {words}")
                         else:
                             inputs = await source.inputs(PLAIN_TARGET, place.target)
-                            refused = (cell for cell in plan.cells if _is_refused(inputs, cell))
-                            cells += [cell for cell in refused if cell not in cells]
+                            refused = [cell for cell in plan.cells if _is_refused(inputs, cell)]
+                        cells = survey.choose(place, plan, refused) if survey else plan.cells
                         jobs = [executor.execute(bench, cell) for cell in cells]
                         for executed in await asyncio.gather(*jobs):
                             keep_execution(store, number, executed)
@@ -190,11 +195,11 @@ async def run_selections(
                         notes.append(f"{words}, after the launches that are executed ({where})")
     if not rows:
         raise failures[0] if failures else EmptySelectionError("--config matches no config")
-    notes += survey.notes
     return RunReport(
         rows=tuple(rows),
         failures=tuple(dict.fromkeys(str(error) for error in failures)),
         notes=tuple(dict.fromkeys(notes)),
+        samples=tuple(survey.samples) if survey else (),
     )
 
 

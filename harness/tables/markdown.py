@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.tables.rows import columns_of, fate_words, heading_of, lifted_of
+from harness.tables.samples import Sample, untried
 from harness.tables.summary import Summary, failure_words, summary_columns
 from harness.tables.survivors import HEALTHY, group_rows, survivors
 from harness.values.row import Row
@@ -14,13 +15,13 @@ from harness.values.row import Row
 _LEFT_OUT = ("cell", "s")
 
 
-def rows_as_markdown(rows: Sequence[Row]) -> str:
+def rows_as_markdown(rows: Sequence[Row], samples: Sequence[Sample] = ()) -> str:
     """A table and its survivorship for each launch, target and toolchain, in order."""
     parts = []
     for group in group_rows(rows):
         columns = columns_of(group, lifted_of(group))
         shown = {title: cells for title, cells in columns.items() if title not in _LEFT_OUT}
-        grouped = survivors(group)
+        grouped = survivors(group, untried(group, samples))
         fates = [
             f"- {len(fate.rows)} `{fate.verdict.value}`{fate_words(fate)}"
             for fate in grouped.fates
@@ -30,6 +31,7 @@ def rows_as_markdown(rows: Sequence[Row]) -> str:
         fates += [f"- {count} statically suspect: {words}" for words, count in suspects.items()]
         parts += [f"**{_escape(heading_of(group))}**", "", _table(shown), ""]
         parts += ["\n".join([grouped.headline, "", *map(_escape, fates)]).rstrip(), ""]
+    parts += [_escape(sample.words) for sample in samples]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -39,7 +41,8 @@ def summary_as_markdown(summary: Summary) -> str:
         _escape(f"- {failure.count} `{failure.verdict.value}`{failure_words(failure)}")
         for failure in summary.failures
     ]
-    lines = [_table(summary_columns(summary)), "", summary.headline, "", *failures]
+    left_out = [_escape(f"- {sample.words}") for sample in summary.samples]
+    lines = [_table(summary_columns(summary)), "", summary.headline, "", *left_out, *failures]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
+from harness.tables.samples import Sample, samples_said, untried
 from harness.tables.survivors import HEALTHY, Fate, group_rows, survivors
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
@@ -19,10 +20,11 @@ _MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
 
-def rows_said(rows: Sequence[Row], width: int) -> list[Block]:
+def rows_said(rows: Sequence[Row], width: int, samples: Sequence[Sample] = ()) -> list[Block]:
     """A table and its survivorship for each launch, target and toolchain, in order.
 
-    `width` is that of the reader's console in characters; columns that do not fit are left out.
+    `samples` say which configs were left out. `width` is that of the reader's console in
+    characters; columns that do not fit are left out.
     """
     parts: list[Block] = []
     for _, run in itertools.groupby(group_rows(rows), key=_one_program):
@@ -35,8 +37,9 @@ def rows_said(rows: Sequence[Row], width: int) -> list[Block]:
             continue
         for group in groups:
             parts += [say(heading_of(group), Tone.HEAD), *_table(group, width)]
-            parts += [say(survivors(group).headline, Tone.HEAD), *_fates_said(group), BLANK]
-    return parts
+            headline = survivors(group, untried(group, samples)).headline
+            parts += [say(headline, Tone.HEAD), *_fates_said(group), BLANK]
+    return [*parts, *samples_said(samples)]
 
 
 def _one_program(rows: Sequence[Row]) -> object:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
+from harness.tables.samples import Sample, samples_said
 from harness.tables.survivors import common_reason, survivors
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name
@@ -41,10 +42,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[SummaryLine, ...]
     failures: tuple[SharedFailure, ...]
     headline: str
+    samples: tuple[Sample, ...]
 
 
-def summarize(rows: Sequence[Row]) -> Summary:
-    """Count the rows by kernel and target, and merge what fails by signature and target."""
+def summarize(rows: Sequence[Row], samples: Sequence[Sample] = ()) -> Summary:
+    """Count the rows by kernel and target, and merge what fails by signature and target.
+
+    `samples` say which configs were left out.
+    """
     counts: dict[tuple[str, str, str], dict[str, Counter[VerdictKind]]] = {}
     for row in rows:
         words = [row.compiler_name]
@@ -61,14 +66,17 @@ def summarize(rows: Sequence[Row]) -> Summary:
     kernels = len({line.kernel for line in lines})
     verdicts = Counter(row.verdict for row in rows)
     counted = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
+    untried = sum(sum(sample.left_out.values()) for sample in samples)
+    more = f"; {untried:,} more not tried" if untried else ""
     return Summary(
         targets=targets,
         lines=tuple(lines),
         failures=tuple(_failures(rows)),
         headline=(
             f"{plural(kernels, 'kernel')} on {plural(len(targets), 'target')}, "
-            f"{plural(len(rows), 'config')} in all: {counted}."
+            f"{plural(len(rows), 'config')} in all: {counted}{more}."
         ),
+        samples=tuple(samples),
     )
 
 
@@ -112,7 +120,8 @@ def summary_said(summary: Summary) -> list[Block]:
         Counted(failure.count, verdict_said(failure.verdict, [say(failure_words(failure))]))
         for failure in summary.failures
     )
-    return [table, say(summary.headline, Tone.HEAD), *failures]
+    left_out = samples_said(summary.samples)
+    return [table, say(summary.headline, Tone.HEAD), *left_out, *failures]
 
 
 def summary_columns(summary: Summary) -> dict[str, list[str]]:

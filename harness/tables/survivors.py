@@ -49,8 +49,8 @@ def group_rows(rows: Sequence[Row]) -> list[list[Row]]:
     return list(groups.values())
 
 
-def survivors(rows: Sequence[Row]) -> Survivors:
-    """Group the rows of one launch, target and toolchain."""
+def survivors(rows: Sequence[Row], untried: int = 0) -> Survivors:
+    """Group the rows of one launch, target and toolchain, `untried` configs of which have none."""
     groups: dict[tuple[VerdictKind, str | None], list[Row]] = {}
     for row in rows:
         # Survivors differ in numbers, failures in kind.
@@ -59,7 +59,7 @@ def survivors(rows: Sequence[Row]) -> Survivors:
     fates = [_fate(group, rows) for group in groups.values()]
     # What does not work first: it is what the user came for.
     fates.sort(key=lambda fate: (fate.verdict.compiles, -len(fate.rows)))
-    return Survivors(headline=_headline(rows), fates=tuple(fates))
+    return Survivors(headline=_headline(rows, untried), fates=tuple(fates))
 
 
 def _fate(group: Sequence[Row], rows: Sequence[Row]) -> Fate:
@@ -197,7 +197,7 @@ def _natural(word: str) -> tuple[int, int, str]:
     return (0, int(word), "") if word.isdigit() else (1, 0, word)
 
 
-def _headline(rows: Sequence[Row]) -> str:
+def _headline(rows: Sequence[Row], untried: int) -> str:
     total = len(rows)
     healthy = [row for row in rows if row.verdict in HEALTHY]
     sick = [row for row in rows if row.verdict is VerdictKind.SICK]
@@ -213,4 +213,7 @@ def _headline(rows: Sequence[Row]) -> str:
         parts.append(f"{failed} {'does' if failed == 1 else 'do'} not work")
     if unknown:
         parts.append(f"{len(unknown)} could not be determined")
-    return f"{total} config{'s' if total != 1 else ''}: " + "; ".join(parts) + "."
+    if untried:
+        parts.append(f"{untried} {'was' if untried == 1 else 'were'} not tried")
+    every = f"{total} of {total + untried}" if untried else f"{total}"
+    return f"{every} config{'s' if total + untried != 1 else ''}: " + "; ".join(parts) + "."

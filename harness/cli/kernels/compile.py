@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from harness.cells.compile import Survey, compile_document, compile_selections, save_cells
+from harness.cells.compile import (
+    CompileReport,
+    Survey,
+    compile_document,
+    compile_selections,
+    save_cells,
+)
 from harness.cells.next_steps import next_steps
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select_all
@@ -94,23 +100,24 @@ def command(
     if as_json:
         print_json(compile_document(report))
     elif as_markdown:
-        print_text(summary_as_markdown(summarize(rows)) if many else rows_as_markdown(rows))
+        in_full = rows_as_markdown(rows, report.samples)
+        print_text(summary_as_markdown(summarize(rows, report.samples)) if many else in_full)
     else:
-        _print(rows, words, many=many)
+        _print(report, words, many=many)
     kinds = [row.verdict for row in rows]
     is_failing = any(not kind.compiles and not kind.tells_nothing for kind in kinds)
     is_incomplete = report.failures or any(kind.tells_nothing for kind in kinds)
     raise click.exceptions.Exit(1 if is_failing else 4 if is_incomplete else 0)
 
 
-def _print(rows: Sequence[Row], words: SelectionOptions, *, many: bool) -> None:
-    console = results_console()
+def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> None:
+    console, rows = results_console(), report.rows
     if many:
         # A table for each of many kernels would drown the reader.
-        print_said(summary_said(summarize(rows)))
+        print_said(summary_said(summarize(rows, report.samples)))
         steps = _first_look(rows, words)
     else:
-        print_said(rows_said(rows, console.width))
+        print_said(rows_said(rows, console.width, report.samples))
         kinds = {row.compiler for row in rows if row.compiler}
         steps = next_steps(rows, words, {kind: stages_of(kind) for kind in kinds})
     if steps:

@@ -46,6 +46,7 @@ from harness.run.table import (
     traces_said,
     values_said,
 )
+from harness.tables.samples import samples_said
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.row import SCHEMA
@@ -355,9 +356,10 @@ def _run_kernels(options: _RunOptions) -> int:
         )
     print_remarks((*report.notes, *report.failures))
     if options.as_json:
-        print_json(runs_document(report.rows, notes=report.notes, failures=report.failures))
+        summary = {"not_tried": report.samples, "notes": report.notes}
+        print_json(runs_document(report.rows, **summary, failures=report.failures))
     else:
-        print_said(runs_said(report.rows))
+        print_said([*runs_said(report.rows), *samples_said(report.samples)])
         print_said(traces_said(report.rows))
     return _exit_code(report.rows, has_failures=bool(report.failures))
 

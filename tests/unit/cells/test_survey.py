@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ from harness.values.cell import CellId
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.outcome import LaunchFacts
 from harness.values.target import Target
+from harness.values.toolchain import Compiler
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 TARGET = Target.parse("90a")
@@ -21,7 +23,10 @@ TARGET = Target.parse("90a")
 def cell(config: dict[str, Any], nth: int = 1, *, tuned: bool, **arguments: object) -> PlannedCell:
     """One config of the nth launch, whose arguments have these facts."""
     facts: list[dict[str, object]] = [
-        {"name": name, "tensor": value, "shape": [nth]} for name, value in arguments.items()
+        {"name": name, "constexpr": str(value)}
+        if isinstance(value, int)
+        else {"name": name, "tensor": value, "shape": [nth]}
+        for name, value in arguments.items()
     ]
     record = LaunchFacts(
         key=f"{config} {arguments}",
@@ -50,10 +55,11 @@ def surveyed(
 ) -> tuple[list[LaunchFacts], list[str]]:
     repro = SimpleNamespace(kernel=kernel, group="")
     selection = SimpleNamespace(repro=repro, config=ConfigFilter.parse(config))
-    place = cast("CapturePlace", SimpleNamespace(selection=selection))
+    compiler = Compiler(version="3.9.0", origin="triton")
+    place = cast("CapturePlace", SimpleNamespace(selection=selection, compiler=compiler))
     survey = Survey(SelectionOptions(kernel="test_k.py", sm=["90a"]))
     chosen = survey.choose(place, cast("Plan", SimpleNamespace(cells=cells)))
-    return [cell.record for cell in chosen if cell.record], survey.notes
+    return [cell.record for cell in chosen if cell.record], [s.words for s in survey.samples]
 
 
 def of_many_tests() -> list[PlannedCell]:
@@ -68,8 +74,8 @@ def test_of_a_thousand_launches_those_that_differ_the_most_are_taken() -> None:
     records, [note] = surveyed(of_many_tests())
     assert len(records) == 32
     assert note == (
-        "k: 32 of 192 configs are compiled, of launches that differ the most; "
-        "all: triage compile --kernel test_k.py::k --sm 90a"
+        "test_k.py::k, sm_90a, Triton 3.9.0: 32 of 192 configs were compiled; not compiled: "
+        "160 of tests. For all: triage compile --kernel test_k.py::k --sm 90a"
     )
     # Each type of each argument is among them, and each size.
     kinds = {(r.arguments[0]["tensor"], r.arguments[1]["tensor"]) for r in records}
@@ -85,16 +91,40 @@ def test_a_tuner_keeps_all_its_configs_and_gets_as_many_launches_as_there_is_roo
         for nth, (a, b) in enumerate(product(DTYPES, DTYPES), 1)
         for n in warps
     ]
-    records, _ = surveyed(cells)
-    # 6 launches of 5 configs each; with a 7th there would be 35.
-    assert len(records) == 30
-    shapes = [record.arguments[0]["shape"] for record in records]
-    assert all(shapes.count(shape) == len(warps) for shape in shapes)
+    records, [note] = surveyed(cells)
+    # One config of each of 16 launches, and the 4 others of four of them.
+    assert len(records) == 32
+    shapes = Counter(str(record.arguments[0]["shape"]) for record in records)
+    assert sorted(shapes.values()) == [1] * 12 + [len(warps)] * 4
+    assert note.count("4 of tests#") == 12
     # Those that show each type of both arguments come first, wherever they are.
-    types = {(r.arguments[0]["tensor"], r.arguments[1]["tensor"]) for r in records}
+    types = {
+        (r.arguments[0]["tensor"], r.arguments[1]["tensor"])
+        for r in records
+        if shapes[str(r.arguments[0]["shape"])] > 1
+    }
     assert {(t, t) for t in DTYPES} <= types
     one = [cell({"num_warps": n}, tuned=True, a="float32") for n in range(200)]
     assert surveyed(one) == ([c.record for c in one], [])
+
+
+def test_the_launch_with_the_largest_tile_and_the_widest_type_is_never_left_out() -> None:
+    """The config that spills is of the last of four launches, and no fact is new there."""
+    cells = [
+        cell({"num_warps": n}, nth, tuned=True, x=dtype, BLOCK_SIZE=block)
+        for nth, (block, dtype) in enumerate(
+            [(1024, "float32"), (1024, "float16"), (8192, "float16"), (32768, "float16")], 1
+        )
+        for n in range(1, 13)
+    ]
+    records, [note] = surveyed(cells)
+    counts = Counter(str(record.arguments[0]["shape"]) for record in records)
+    assert counts == {"[1]": 12, "[2]": 1, "[3]": 1, "[4]": 12}
+    assert "26 of 48 configs were compiled; not compiled: 11 of tests#2, 11 of tests#3" in note
+    # Of those that are tried with one config, it is the one with the most for each warp.
+    assert {r.config["num_warps"] for r in records if r.arguments[0]["shape"] == [2]} == {1}
+    widest = [cell({}, n, tuned=False, x=t) for n, t in enumerate([*["float16"] * 40, "float64"])]
+    assert "float64" in {record.arguments[0]["tensor"] for record in surveyed(widest)[0]}
 
 
 def test_a_kernel_or_a_config_that_is_named_gets_every_launch() -> None:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from harness.cells.compile import CompileReport, compile_document
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
+from harness.tables.rows import rows_said
+from harness.tables.samples import Sample
 from harness.tables.summary import summarize, summary_said
 from harness.tables.terminal import for_terminal
 from harness.values.row import Row
@@ -119,3 +122,40 @@ def test_markdown_of_one_kernel_has_each_config_and_no_times() -> None:
     assert "01234567" not in text
     assert headline == "2 configs: 1 compiles; 1 does not work."
     assert fate.startswith("- 1 `ptxas_ice` [num_warps=8]: ")
+
+
+def test_what_was_left_out_stands_where_the_result_is_said() -> None:
+    sample = Sample(
+        kernel="one",
+        target="sm_100a",
+        compiler="Triton 3.6.0",
+        done="compiled",
+        tried=2,
+        of=17,
+        left_out={"default": 10, "default#2": 5},
+        command="triage compile --kernel one::one --sm 100a",
+    )
+    rows = [row("one", "sm_100a"), row("one", "sm_100a", warps=8), row("one", "sm_80")]
+    console = Console(width=400, color_system=None)
+    with console.capture() as capture:
+        console.print(for_terminal(rows_said(rows, 400, [sample])))
+    for text in (capture.get(), rows_as_markdown(rows, [sample])):
+        assert "2 of 12 configs: 2 compile; 10 were not tried." in text
+        assert "1 config: 1 compiles." in text
+        assert text.splitlines()[-1].strip() == sample.words
+    assert sample.words == (
+        "one, sm_100a, Triton 3.6.0: 2 of 17 configs were compiled; not compiled: 10 of default, "
+        "5 of default#2. For all: triage compile --kernel one::one --sm 100a"
+    )
+    summary = summarize(rows, [sample])
+    assert summary.headline.endswith("3 configs in all: 3 ok; 15 more not tried.")
+    assert f"- {sample.words}" in summary_as_markdown(summary)
+    report = CompileReport(
+        rows=tuple(rows), failures=(), notes=(), samples=(sample,), wall_seconds=1, cpu_seconds=1
+    )
+    document = compile_document(report)["summary"]
+    assert document["not_tried"] == (sample,)
+    assert [group["headline"] for group in document["survivorship"]] == [
+        "2 of 12 configs: 2 compile; 10 were not tried.",
+        "1 config: 1 compiles.",
+    ]

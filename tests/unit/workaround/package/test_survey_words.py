@@ -52,7 +52,9 @@ def report(*needs: int) -> PackageReport:
             pinned=("1",),
             launches=(),
         ),
-        compiled=CompileReport(rows=rows, failures=(), notes=(), wall_seconds=0.0, cpu_seconds=0.0),
+        compiled=CompileReport(
+            rows=rows, failures=(), notes=(), samples=(), wall_seconds=0.0, cpu_seconds=0.0
+        ),
         lists=((one, None),),
         functions=FunctionCount(
             launched=(("p/k.py", "k"),), mentioned=(), unreached=(), tuned=(), unread=()
