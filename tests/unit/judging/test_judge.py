@@ -161,6 +161,14 @@ def test_who_is_killed_from_outside_is_not_to_blame(number: int) -> None:
         assert "killed from outside by SIG" in verdict.reason
 
 
+def test_a_kill_that_a_shell_reports_as_137_is_a_kill_from_outside() -> None:
+    """A machine that is short of memory is no crash of ptxas or Triton."""
+    for verdict in (judge(died(ProcessEnd(exit_code=137))), judge(ran(137))):
+        assert verdict.kind is VerdictKind.INFRA
+        assert verdict.reason.endswith("by SIGKILL; this machine may be short of memory")
+        assert verdict.signature is None
+
+
 def test_a_child_that_left_no_result_is_our_trouble() -> None:
     assert judge(died(ProcessEnd(exit_code=70))).kind is VerdictKind.INFRA
 

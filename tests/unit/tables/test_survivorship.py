@@ -75,6 +75,9 @@ def test_one_table_for_each_toolchain_however_the_rows_come() -> None:
     ("reasons", "said"),
     [
         (("spills 3 B", "spills 5 B"), "spills 3 to 5 B"),
+        # By their size, not as words: "255" sorts before "32", and "1,024" before "896".
+        (("255 registers", "32 registers", "128 registers"), "32 to 255 registers"),
+        (("spills 1,024 B", "spills 896 B"), "spills 896 to 1,024 B"),
         (("32 registers; spills 4 B", "spills 8 B; 33 registers"),
          "32 to 33 registers; spills 4 to 8 B"),
         (("spills 3 B; spills 5 B", "spills 4 B"),

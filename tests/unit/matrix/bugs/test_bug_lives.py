@@ -8,6 +8,7 @@ import pytest
 from change_cases import facts
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.life import Chronicle, lifecycle, related
@@ -107,6 +108,15 @@ def test_the_newest_version_that_could_be_told_counts() -> None:
     again = sighting(Seen.HERE, version="13.11.0")
     fixed = sighting(Seen.CLEAN, version="13.10.1")
     assert states([old], [old, fixed], [old, fixed, again])[-1] is States.REGRESSED
+
+
+def test_a_version_of_another_tool_passes_nothing() -> None:
+    """A bug of Triton 3.9 is passed by no clean ptxas 13.0, though 13.0 is the greater number."""
+    bad = Sighting(line=("Triton", "a"), version="3.9.0", seen=Seen.HERE, compiled=1)
+    for tool, state in (("ptxas", States.PRESENT), ("Triton", States.ABSENT)):
+        clean = Sighting(line=(tool, "b"), version="13.0.88", seen=Seen.CLEAN, compiled=1)
+        stored = structs.replace(bad, compiled=0)
+        assert states([bad], [stored, clean])[-1] is state
 
 
 NIGHT = st.lists(
