@@ -4,7 +4,7 @@
 
 A change (a *mutant*) turns a comparison round, takes an operand of `and`, `or` or `+` away, drops
 a condition, counts one more, and the like. It is made in memory, in a process of its own, in which
-the unit tests run that import the module, then all of its room. A mutant that they pass survives:
+the unit tests run of its room and those that import the module. A mutant that they pass survives:
 either what a user is told does not depend on the place, or a test is missing.
 `benchmarks/mutants.txt` lists the known survivors, below `#` lines that say why they may survive. A
 survivor that is not there is an error (exit code 1); one that is there and is noticed today is
@@ -218,7 +218,8 @@ def survivors(chosen: Sequence[Mutant], room: str, jobs: int) -> Iterator[str]:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
             direct = [path for path, text in texts.items() if f"{mutant.module} import" in text]
-            running[start(mutant, [direct, [room]], seconds)] = mutant
+            near = [path for path in direct if path.startswith(f"{room}/")]
+            running[start(mutant, [near, [room, *direct]], seconds)] = mutant
         pid, status = os.wait()
         mutant = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)

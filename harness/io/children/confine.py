@@ -1,7 +1,7 @@
 """Takes rights away from this process, for good, and from all that it starts.
 
 Launch code is somebody else's program. Confined, it writes below the folders that it is given and
-nowhere else, opens no socket, and sends no signal to what runs outside. It may read what the user
+nowhere else, reaches nobody by a socket, and sends no signal to what runs outside. It may read what the user
 may read. Nothing here needs root: files and signals are Landlock's part (Linux 6.2, 6.12), sockets
 that of a seccomp filter. Landlock also keeps it from the memory of other processes, in
 `/proc/PID/mem`, and so from what they may do: without it, only those that hide are out of reach.
@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from harness.io.children.system_calls import DENIED, PRLIMIT
+from harness.io.children.system_calls import DENIED, LIMITED, MISSING, NEWEST
 from harness.io.children.writes import keep_writes
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -45,10 +45,10 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 
 # seccomp: a filter of the classic BPF machine over `struct seccomp_data`.
 _SECCOMP, _SET_FILTER, _ALL_THREADS, _SPEC_ALLOW = 317, 1, 1 << 0, 1 << 2
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _AND, _IF_EQUAL, _IF_ABOVE, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _X86_64, _OTHER_TABLE = 0xC000003E, 0x40000000
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # EPERM
+_ALLOW, _REFUSE, _IS_MISSING = 0x7FFF0000, 0x00050001, 0x00050026  # EPERM, ENOSYS
 
 
 def hide(*, from_others: bool = True) -> None:
@@ -123,23 +123,31 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _filter() -> list[tuple[int, int, int, int]]:
-    """Instructions `(code, jump if true, jump if false, operand)`; jumps skip so many."""
-    last = len(DENIED) + 3
-    denials = [(_IF_EQUAL, last - at, 0, number) for at, number in enumerate(DENIED)]
-    return [
+    """Instructions `(code, to skip if true, to skip if false, operand)`."""
+    program = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_IF_EQUAL, 1, 0, _X86_64),
         (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, _NUMBER_AT),
-        (_IF_AT_LEAST, last + 1, 0, _OTHER_TABLE),
-        *denials,
-        (_IF_EQUAL, 0, 2, PRLIMIT),
-        # The limits of this process are its own affair, those of others are not.
-        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
-        (_IF_EQUAL, 0, 1, 0),
-        (_RETURN, 0, 0, _ALLOW),
+        (_IF_ABOVE, 0, 1, _OTHER_TABLE - 1),
         (_RETURN, 0, 0, _REFUSE),
+        (_IF_ABOVE, 1, 0, NEWEST),
+        (_IF_EQUAL, 0, 1, MISSING),
+        (_RETURN, 0, 0, _IS_MISSING),
     ]
+    for number in DENIED:
+        program += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
+    for number, rules in LIMITED.items():
+        checks: list[tuple[int, int, int, int]] = []
+        for argument, mask, values in rules:
+            # The kernel reads 32 bits of each: pid, flags, a request.
+            checks += [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * argument), (_AND, 0, 0, mask)]
+            left = len(values)
+            checks += [(_IF_EQUAL, left - at, 0, value) for at, value in enumerate(values)]
+            checks.append((_RETURN, 0, 0, _REFUSE))
+        checks.append((_RETURN, 0, 0, _ALLOW))
+        program += [(_IF_EQUAL, 0, len(checks), number), *checks]
+    return [*program, (_RETURN, 0, 0, _ALLOW)]
 
 
 def _call(number: int, *arguments: object) -> int:

@@ -1,7 +1,19 @@
-"""The system calls that confined code does not get, by their numbers on x86-64."""
+"""The system calls that confined code does not get, or gets in part, by their numbers on x86-64.
 
-_NETWORK = {"socket": 41, "io_uring_setup": 425}
-# Landlock rules on the content of files and folders, not on their owners and modes.
+The whole table of Linux was read for this, up to `NEWEST`: what is newer is denied unread.
+"""
+
+# Without `socket` there is nothing that a program could connect; an inherited socket is connected.
+_NETWORK = {
+    "socket": 41,
+    "connect": 42,
+    "accept": 43,
+    "bind": 49,
+    "listen": 50,
+    "accept4": 288,
+    "io_uring_setup": 425,
+}
+# Landlock rules on the content of files and folders, not on their owners, modes and attributes.
 _OWNERS_AND_MODES = {
     "chmod": 90,
     "fchmod": 91,
@@ -19,6 +31,7 @@ _OWNERS_AND_MODES = {
     "fchmodat2": 452,
     "setxattrat": 463,
     "removexattrat": 466,
+    "file_setattr": 469,
 }
 _TIMES = {"utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280}
 # System V's and POSIX' objects outlive the process that makes them, and those of other programs
@@ -50,8 +63,56 @@ _OTHER_PROCESSES = {
     "pidfd_getfd": 438,
 }
 _CREDENTIALS = {"add_key": 248, "request_key": 249, "keyctl": 250}
+# In a namespace of its own a program has all capabilities; these are doors to the kernel.
+_KERNEL = {"unshare": 272, "setns": 308, "bpf": 321, "userfaultfd": 323}
 # Root's own calls need no mention: confined, root has no right to them.
-_ALL = (_NETWORK, _OWNERS_AND_MODES, _TIMES, _OBJECTS, _MEMORY, _OTHER_PROCESSES, _CREDENTIALS)
+_ALL = (
+    _NETWORK,
+    _OWNERS_AND_MODES,
+    _TIMES,
+    _OBJECTS,
+    _MEMORY,
+    _OTHER_PROCESSES,
+    _CREDENTIALS,
+    _KERNEL,
+)
 DENIED = tuple(number for calls in _ALL for number in calls.values())
-PRLIMIT = 302
-"""Gets and sets limits of a process: of this one where the first argument is 0."""
+
+NEWEST = 469
+"""The newest call that was read, of Linux 6.17; a program takes a newer one for missing."""
+MISSING = 435
+"""`clone3`, whose flags a filter cannot read: without it, libraries call `clone`."""
+
+# Those of files that change nothing, and of pipes and terminals: by `ioctl` file systems also make
+# snapshots, encrypt, and change attributes, each by requests of its own.
+_REQUESTS = (
+    0x5401,  # TCGETS: `isatty`
+    0x802C542A,  # TCGETS2: as above, since glibc 2.42
+    0x5413,  # TIOCGWINSZ
+    0x541B,  # FIONREAD
+    0x5421,  # FIONBIO
+    0x5450,  # FIONCLEX
+    0x5451,  # FIOCLEX
+    0x80086601,  # FS_IOC_GETFLAGS
+)
+_NAMESPACES = (
+    0x7E020000  # CLONE_NEWNS, ..NEWCGROUP, ..NEWUTS, ..NEWIPC, ..NEWUSER, ..NEWPID, ..NEWNET
+)
+_ANY, _ITSELF = 0xFFFFFFFF, (0,)
+LIMITED: dict[int, tuple[tuple[int, int, tuple[int, ...]], ...]] = {
+    # A pair of datagram sockets would reach every listener that has a path (AF_UNIX, SOCK_STREAM).
+    53: ((0, _ANY, (1,)), (1, 0xF, (1,))),  # socketpair
+    16: ((1, _ANY, _REQUESTS),),  # ioctl
+    56: ((0, _NAMESPACES, (0,)),),  # clone
+    # How this process is scheduled, and what it may use, is its own affair.
+    141: ((0, _ANY, (0,)), (1, _ANY, _ITSELF)),  # setpriority: PRIO_PROCESS
+    251: ((0, _ANY, (1,)), (1, _ANY, _ITSELF)),  # ioprio_set: IOPRIO_WHO_PROCESS
+    142: ((0, _ANY, _ITSELF),),  # sched_setparam
+    144: ((0, _ANY, _ITSELF),),  # sched_setscheduler
+    203: ((0, _ANY, _ITSELF),),  # sched_setaffinity
+    256: ((0, _ANY, _ITSELF),),  # migrate_pages
+    279: ((0, _ANY, _ITSELF),),  # move_pages
+    302: ((0, _ANY, _ITSELF),),  # prlimit
+    314: ((0, _ANY, _ITSELF),),  # sched_setattr
+}
+"""What the arguments of a call may be: `(which argument, mask, values)`, all of them."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,198 @@ def test_times_of_files_are_not_set(tmp_path: Path) -> None:
     assert thesis.stat().st_mtime == 1000
     assert set(answer(attack(TIMES, str(thesis), writable=None)).values()) == {0}
     assert thesis.stat().st_mtime > 1000
+
+
+# A datagram socket of a pair reaches any listener that has a path.
+DATAGRAMS = """
+import array, json, os, socket, sys
+path, kept = sys.argv[1:]
+found = {}
+def attempt(name, deed):
+    try:
+        deed()
+        found[name] = 0
+    except OSError as error:
+        found[name] = error.errno
+def pair(kind):
+    return socket.socketpair(socket.AF_UNIX, kind)[0]
+def handed():
+    rights = array.array("i", [os.open(kept, os.O_RDONLY)]).tobytes()
+    data = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+    pair(socket.SOCK_DGRAM).sendmsg([b"x"], data, 0, path)
+attempt("sendto", lambda: pair(socket.SOCK_DGRAM).sendto(b"x", path))
+attempt("connect", lambda: pair(socket.SOCK_DGRAM).connect(path))
+attempt("sendmsg", handed)
+attempt("raw", lambda: pair(socket.SOCK_RAW).sendto(b"x", path))
+attempt("seqpacket", lambda: pair(socket.SOCK_SEQPACKET))
+attempt("bind", lambda: pair(socket.SOCK_STREAM).bind(kept + ".socket"))
+attempt("stream", lambda: pair(socket.SOCK_STREAM))
+print(json.dumps(found))
+"""
+
+
+def test_no_datagram_and_no_open_file_leaves_a_confined_program(tmp_path: Path) -> None:
+    own, kept = tmp_path / "own", tmp_path / "kept"
+    own.mkdir()
+    kept.write_text("x")
+    # A path below 108 bytes, as sockets have them.
+    with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX, 2) as listener:
+        listener.bind(f"{place}/s")
+        listener.setblocking(False)
+        refused = answer(attack(DATAGRAMS, f"{place}/s", str(kept), writable=own))
+        with pytest.raises(BlockingIOError):
+            listener.recv(1)
+        assert refused.pop("stream") == 0, "asyncio and multiprocessing need it"
+        assert set(refused.values()) == {1}, refused
+        assert not any(answer(attack(DATAGRAMS, f"{place}/s", str(kept), writable=None)).values())
+        assert len([listener.recv(1) for _ in range(3)]) == 3
+
+
+SCHEDULING = """
+import ctypes, json, sys
+libc = ctypes.CDLL(None, use_errno=True)
+who, kind = int(sys.argv[1]), int(sys.argv[2])
+zero, first = ctypes.byref(ctypes.c_int(0)), ctypes.byref(ctypes.c_ulong(1))
+attributes = (ctypes.c_uint32 * 12)(48, 3)  # SCHED_BATCH
+calls = {"setpriority": (141, kind, who, 1), "sched_setparam": (142, who, zero),
+         "sched_setscheduler": (144, who, 3, zero), "sched_setaffinity": (203, who, 8, first),
+         "ioprio_set": (251, kind + 1, who, 3 << 13), "sched_setattr": (314, who, attributes, 0),
+         "migrate_pages": (256, who, 2, first, first), "move_pages": (279, who, 0, 0, 0, 0, 0)}
+print(json.dumps({call: ctypes.get_errno() if libc.syscall(*words) < 0 else 0
+                  for call, words in calls.items()}))
+"""
+SCHEDULED = {"setpriority", "sched_setaffinity", "sched_setattr", "ioprio_set"}
+EPERM, ENOSYS = 1, 38
+# As a process of an ordinary user is: without the capabilities that the attacker has not either.
+VICTIM = """
+import ctypes, os, struct
+ctypes.CDLL(None).syscall(126, struct.pack("=Ii", 0x20080522, 0), bytes(24))
+print(flush=True)
+os.read(0, 1)
+"""
+
+
+def test_how_other_processes_are_scheduled_is_not_set(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", VICTIM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as victim:
+        assert victim.stdout
+        victim.stdout.readline()
+        pid = str(victim.pid)
+        processors = os.sched_getaffinity(victim.pid)
+        for kind in ("0", "1"):  # a process, and the group that it leads
+            refused = answer(attack(SCHEDULING, pid, kind, writable=tmp_path))
+            assert set(refused.values()) == {EPERM}, refused
+        assert os.getpriority(os.PRIO_PROCESS, victim.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.sched_getaffinity(victim.pid) == processors
+        assert os.sched_getscheduler(victim.pid) == os.SCHED_OTHER
+        through = answer(attack(SCHEDULING, pid, "0", writable=None))
+        assert {name for name, error in through.items() if not error} >= SCHEDULED
+        assert os.sched_getscheduler(victim.pid) == os.SCHED_BATCH
+        assert os.sched_getaffinity(victim.pid) == {0}
+        victim.communicate()
+    # Its own scheduling is its own affair, that of its process group is not.
+    own = answer(attack(SCHEDULING, "0", "0", writable=tmp_path))
+    assert not {own["sched_setscheduler"], own["sched_setaffinity"], own["ioprio_set"]} - {0}
+    assert own["setpriority"] != EPERM, "the kernel says EACCES to who is nice already"
+    group = answer(attack(SCHEDULING, "0", "1", writable=tmp_path))
+    assert (group["setpriority"], group["ioprio_set"]) == (EPERM, EPERM)
+
+
+ATTRIBUTES = """
+import ctypes, fcntl, json, os, sys, termios
+file = os.open(sys.argv[1], os.O_RDONLY)
+found = {}
+for name, request in (("flags", 0x40086602), ("32-bit flags", 0x40046602), ("version", 0x40087602),
+                      ("project", 0x401c5820), ("verity", 0x40806685), ("snapshot", 0x50009401),
+                      ("typed", termios.TIOCSTI), ("read flags", 0x80086601),
+                      ("waiting", termios.FIONREAD), ("terminal", termios.TCGETS)):
+    try:
+        if name == "flags":
+            words = bytearray(fcntl.ioctl(file, 0x80086601, bytes(8)))
+            words[0] |= 0x40  # not dumped
+            fcntl.ioctl(file, request, bytes(words))
+        else:
+            fcntl.ioctl(file, request, bytes(128))
+        found[name] = 0
+    except OSError as error:
+        found[name] = error.errno
+libc = ctypes.CDLL(None, use_errno=True)
+found["file_setattr"] = ctypes.get_errno() if libc.syscall(469, -100, b".", bytes(24), 24, 0) else 0
+print(json.dumps(found))
+"""
+
+
+def test_attributes_of_files_are_not_set(tmp_path: Path) -> None:
+    own, thesis = tmp_path / "own", tmp_path / "thesis.txt"
+    own.mkdir()
+    thesis.write_text("x")
+    refused = answer(attack(ATTRIBUTES, str(thesis), writable=own))
+    reads = {name: refused.pop(name) for name in ("read flags", "waiting", "terminal")}
+    assert 1 not in reads.values(), reads
+    assert set(refused.values()) == {1}, refused
+    allowed = answer(attack(ATTRIBUTES, str(thesis), writable=None))
+    if reads["read flags"]:
+        pytest.skip("this file system has no attributes")
+    assert allowed["flags"] == 0
+
+
+NAMESPACES = """
+import ctypes, json, os
+libc = ctypes.CDLL(None, use_errno=True)
+user, own = 0x10000000, os.open("/proc/self/ns/ipc", os.O_RDONLY)
+calls = {"setns": (308, own, 0), "clone": (56, user | 17, 0, 0, 0, 0), "clone3": (435, 0, 0),
+         "unshare": (272, user | 0x20000), "of a new kernel": (1000,)}
+found = {}
+for name, words in calls.items():
+    got = libc.syscall(*words)
+    if got == 0 and name == "clone": os._exit(0)
+    found[name] = ctypes.get_errno() if got < 0 else 0
+print(json.dumps(found))
+"""
+
+
+def test_no_namespace_of_its_own(tmp_path: Path) -> None:
+    """In one a program has all capabilities; where a call is new, `glibc` has another way."""
+    assert answer(attack(NAMESPACES, writable=tmp_path)) == {
+        "setns": EPERM,
+        "clone": EPERM,
+        "clone3": ENOSYS,
+        "unshare": EPERM,
+        "of a new kernel": ENOSYS,
+    }
+    allowed = answer(attack(NAMESPACES, writable=None))
+    assert allowed["clone3"] not in (EPERM, ENOSYS)
+    if os.getuid() == 0:
+        assert (allowed["setns"], allowed["unshare"]) == (0, 0)
+
+
+ORDINARY = """
+import asyncio, concurrent.futures, json, multiprocessing, os, subprocess, sys, threading
+async def pipes():
+    program = await asyncio.create_subprocess_exec("true", stdin=-1)
+    await program.communicate(b"")
+    return await asyncio.to_thread(lambda: 1) + program.returncode
+def child(end):
+    end.send(os.getpid())
+ours, theirs = multiprocessing.Pipe()
+process = multiprocessing.get_context("fork").Process(target=child, args=(theirs,))
+process.start()
+is_child = ours.recv() == process.pid
+process.join()
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    total = sum(pool.map(int, range(9)))
+print(json.dumps([asyncio.run(pipes()), is_child, os.nice(0) >= 0, total, os.isatty(0),
+                  subprocess.run(["sh", "-c", "exit 3"]).returncode]))
+"""
+
+
+def test_what_ordinary_programs_do_is_left_to_them(tmp_path: Path) -> None:
+    assert answer(attack(ORDINARY, writable=tmp_path)) == [1, True, True, 36, False, 3]
 
 
 MANY_FILES = """
