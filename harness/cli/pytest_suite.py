@@ -63,6 +63,8 @@ class SuitePlugin:
         option = config.option
         if not option.triage_sm:
             raise pytest.UsageError("--triage: name a GPU, for example --sm 90a")
+        if not 1 <= option.triage_timeout <= 86_400:  # nor is `nan`
+            raise pytest.UsageError("--triage-timeout: name seconds, from 1 to 86400")
         if getattr(option, "numprocesses", None):
             raise pytest.UsageError("--triage works on all cores by itself: leave out -n")
         self.option = option

@@ -123,6 +123,11 @@ def test_launch_code_that_changes_json(triage: Triage) -> None:
     assert "makes no sense" in refused(triage, "--kernel", "odd.py", *SM, code=2)
 
 
+def test_launch_code_of_a_million_lines(triage: Triage) -> None:
+    (triage.folder / "long.py").write_text("x=1\n" * 10**6)
+    assert "1,048,576 bytes: it is not read" in refused(triage, "--kernel", "long.py", *SM, code=2)
+
+
 def test_launch_code_that_hangs(triage: Triage) -> None:
     (triage.folder / "hang.py").write_text("def launch():\n    while True: pass\n")
     message = refused(triage, "--kernel", "hang.py", *SM, "--timeout", "3", code=2)

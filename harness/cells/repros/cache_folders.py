@@ -38,7 +38,7 @@ _MARKER = ".imported"
 _MAX_DEPTH = 6
 _MAX_FILES = 50_000
 _MAX_METADATA = 1 << 20
-_MAX_SOURCE = 16 << 20
+_MAX_SOURCE = 4 << 20  # as a syntax tree, up to 600 times as much
 _MAX_TRACE = 4 << 30
 _ODD = re.compile(r"[^\w.+-]+")
 _PIPELINE = (".ttir", ".ttgir", ".llir", ".ptx")
@@ -249,26 +249,41 @@ def _imported(
 
 
 _TRACES = (".ndjson", ".gz")
-_MAX_EVENT = 256 << 20
+_MAX_EVENT = 64 << 20  # one event holds the texts of one compilation
+_MAX_REMARKS = 100
 
 
 def _read_trace(path: Path) -> Leftovers:
     """The compilations in a trace of tritonparse: one JSON object a line, maybe in gzip.
 
+    A small file may unpack to any size: it is read until a line is too long, the text too large, or
+    too much of it is none of these objects, and the last remark says so.
+
     Raises:
         UsageError: it cannot be read.
     """
     leftovers = Leftovers()
-    names = set[str]()
+    names, left = set[str](), _MAX_TRACE
     with open_regular(path, _MAX_TRACE) as file:
         is_packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         lines = gzip.GzipFile(fileobj=file) if is_packed else file
         try:
             for number in itertools.count(1):
-                line = lines.readline(_MAX_EVENT)
+                line = lines.readline(_MAX_EVENT + 1)
                 if not line:
                     break
+                left -= len(line)
+                remarks = len(leftovers.skipped)
+                for is_over, words in (
+                    (len(line) > _MAX_EVENT, f"longer than {_MAX_EVENT >> 20} MiB"),
+                    (left < 0, f"past {_MAX_TRACE >> 30} GiB of text"),
+                    (remarks >= _MAX_REMARKS, f"{remarks} remarks before it"),
+                ):
+                    if is_over:
+                        rest = f"{path}, line {number}: {words}: the rest is not read"
+                        leftovers.skipped.append(rest)
+                        return leftovers
                 kernel = _traced(line, f"{path}, line {number}", leftovers)
                 if kernel and kernel.name not in names:
                     names.add(kernel.name)
@@ -304,7 +319,7 @@ class _TracePayload(msgspec.Struct):
 
 
 class _TraceEvent(msgspec.Struct):
-    event_type: str = ""
+    event_type: str
     payload: _TracePayload | None = None
     is_fake: bool = False
 

@@ -11,7 +11,8 @@ from harness.io.files.reading import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec
 
-_MAX_BYTES = 4 << 20
+# As a tree, a file takes up to 600 times its size.
+_MAX_BYTES = 1 << 20
 OF_TESTS = LaunchSpec(
     name="tests", function=TESTS, parameters=(LaunchParameter(name="pytest", default=""),)
 )

@@ -280,6 +280,31 @@ def test_a_trace_of_tritonparse(cache: Path, name: str) -> None:
     assert (kernel.kernel, str(kernel.target), kernel.triton) == ("add", "sm_100a", "3.6.0")
 
 
+@pytest.mark.parametrize(
+    ("line", "limit", "words"),
+    [
+        (bytes(1 << 20), {"_MAX_EVENT": 1 << 16}, "line 2: longer than 0 MiB"),
+        (b"\n", {}, "line 102: 100 remarks before it"),
+        (b'{"event_type": "launch"}\n', {"_MAX_TRACE": 1 << 14}, "past 0 GiB of text"),
+    ],
+)
+def test_a_trace_that_unpacks_without_end_is_read_to_a_bound(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, limit: dict[str, int], words: str
+) -> None:
+    """A thousand times as much as the file; what stands before the bound is imported."""
+    for name, value in limit.items():
+        monkeypatch.setattr(f"harness.cells.repros.cache_folders.{name}", value)
+    (cache / "bomb.gz").write_bytes(
+        gzip.compress(_event().encode() + line * ((4 << 20) // len(line)))
+    )
+    found = read_leftovers(cache / "bomb.gz")
+    assert [kernel.kernel for kernel in found.kernels] == ["add"]
+    assert len(found.skipped) <= 101
+    assert found.skipped[-1].startswith(f"{cache / 'bomb.gz'}, line ")
+    assert words in found.skipped[-1]
+    assert found.skipped[-1].endswith(": the rest is not read")
+
+
 def test_a_damaged_trace_gives_what_stands_before(cache: Path) -> None:
     packed = gzip.compress((_event() + "x" * 100_000).encode())
     (cache / "t.gz").write_bytes(packed[:-20])
