@@ -152,6 +152,7 @@ class Schedule:
 class Budget:
     """What a run may cost: instructions are of threads; `max_memory` is in bytes.
 
+    A run that takes more is not a hang: its outcome is `not_run`, with `is_out_of_budget`.
     Of a larger grid `max_ctas` CTAs are run, evenly spread from the first to the last (whole
     clusters), and the outcome says so.
     """
@@ -291,9 +292,11 @@ class Outcome:
 
     `allocations` are the buffers afterwards, in the order of the launch. `not_run` says why nothing
     was executed (then all else is empty): an opcode that is not known, by its whole name, for
-    instance; `unknown` lists all of these. `executed` counts instructions of threads; `ctas` those
-    that ran, of `ctas_of` in the grid; `is_sample`: no more of them were meant to. `printed` is
-    what threads printed, message by message, as much as is kept.
+    instance; `unknown` lists all of these. `is_out_of_budget`: it was executed, and the budget was
+    used up before its end; `needs` is an estimate of the instructions that it takes, where some
+    blocks ended. `executed` counts instructions of threads; `ctas` those that ran, of `ctas_of` in
+    the grid; `is_sample`: no more of them were meant to. `printed` is what threads printed, message
+    by message, as much as is kept.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -306,5 +309,7 @@ class Outcome:
     ctas_of: int = 0
     is_sample: bool = False
     is_ordered: bool = False
+    is_out_of_budget: bool = False
+    needs: int | None = None
     unknown: tuple[str, ...] = ()
     printed: tuple[str, ...] = ()

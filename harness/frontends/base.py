@@ -598,7 +598,8 @@ def raised_words(repro: Repro, error: RaisedError) -> str:
     missing = re.fullmatch(r"No module named '(\w+)'", first)
     package = missing and _package(missing[1], repro.file)
     advice = f"; a package of that name: pip install {package}, beside triage" if package else ""
-    return f"{repro.file}{line}: the launch raised {error.type}: {first[:300]}{advice}"
+    message = f": {first[:300]}" if first else ""
+    return f"{repro.file}{line}: the launch raised {error.type}{message}{advice}"
 
 
 # In a traceback: those of the standard library, of installed packages and of ours are left out.

@@ -217,11 +217,13 @@ async def _tell(path: Path, tell: Callable[[str], None]) -> None:
 
 
 def _how_it_ended(folder: Path, process: ProcessEnd) -> str:
-    hint = ""
     if process.timed_out or process.over_memory:
-        option = "--timeout" if process.timed_out else "--memory"
-        hint = f", see {option}; a smaller launch (--set) takes less"
+        option, far = "--timeout" if process.timed_out else "--memory", ""
+        with contextlib.suppress(OSError):
+            far = f" in {(folder / PROGRESS).read_text()}"
+        killed = f"the emulator's process was {process.words}{far}"
+        return f"not finished: {killed}; run it with a larger {option}, or fewer --programs"
     log = folder / "stderr"
     lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
     error = f": {lines[-1][:300]}" if lines and not process.killed_by_us else ""
-    return f"the emulator's process: {process.words}{hint}{error}"
+    return f"the emulator's process: {process.words}{error}"

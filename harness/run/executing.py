@@ -224,7 +224,7 @@ def executed_of(
     `is_infra` is as in `Executed.of`, `file` as in `Row`.
     """
     runs = emulated.value.runs if emulated else ()
-    executed = [ran for ran in runs if not ran.not_run]
+    executed = [ran for ran in runs if ran.executed]
     cell = replace(cell, ptxas=EMULATOR)
     row = run_row(
         cell,

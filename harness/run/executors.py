@@ -192,7 +192,10 @@ async def run_selections(
                     if inputs.error and inputs.launches:
                         words = raised_words(selection.repro, inputs.error)
                         where = f"{selection.repro.name}, launch {launch.label}, with values"
-                        notes.append(f"{words}, after the launches that are executed ({where})")
+                        words = f"{words}, after the launches that are executed ({where})"
+                        if not all(launch_inputs.is_whole for launch_inputs in inputs.launches):
+                            words += "; no finding: values are missing that were not computed"
+                        notes.append(words)
     if not rows:
         raise failures[0] if failures else EmptySelectionError("--config matches no config")
     return RunReport(

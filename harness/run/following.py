@@ -92,7 +92,7 @@ async def follow_value(
             return TraceFacts(element=element, reason=str(error))
         [right, *_] = (await emulate(bench, program)).value.runs or [Ran(trial=_TRIAL)]
         if not right.buffers:
-            why = right.not_run or "it does not come to its end"
+            why = right.refusal or "it does not come to its end"
             return TraceFacts(element=element, reason=f"{another.words}: {why}")
         if not runs:
             return TraceFacts(element=element, reason="no run came to its end")

@@ -130,6 +130,8 @@ class Ran:
     races: tuple[Race, ...] = ()
     uninitialised: tuple[Uninitialised, ...] = ()
     not_run: str | None = None
+    is_out_of_budget: bool = False
+    needs: int | None = None
     unknown: tuple[str, ...] = ()
     printed: tuple[str, ...] = ()
     executed: int = 0
@@ -142,6 +144,16 @@ class Ran:
     def ended(self) -> bool:
         """Whether it came to its end."""
         return not self.not_run and not self.faults
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it did not come to its end, and which option lets it; None where the program says."""
+        if not self.is_out_of_budget:
+            return self.not_run
+        option = f"--max-instructions {self.needs}" if self.needs else "a larger --max-instructions"
+        return f"not finished: {self.not_run}; run it with {option}" + (
+            " (an estimate)" if self.needs else ""
+        )
 
 
 OF_OUTCOME = [own.name for own in fields(Ran) if own.name not in ("trial", "buffers", "seconds")]

@@ -234,7 +234,7 @@ def _judge(evidence: RunEvidence) -> Judgement:
 
 
 def _not_run(evidence: RunEvidence) -> Judgement | None:
-    refusal = next((ran.not_run for ran in evidence.runs if ran.not_run), None)
+    refusal = next((ran.refusal for ran in evidence.runs if ran.refusal), None)
     reason = refusal or evidence.problem
     if reason and not any(ran.faults for ran in evidence.runs):
         return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason)

@@ -107,7 +107,10 @@ class _Recording:
     async def inputs(self, kernels: Sequence[str]) -> Inputs:
         interpreter = interpreter_for(self.compiler)
         request = {**capture_request(self.code, self.target).message(), "kernels": sorted(kernels)}
-        by = {"interpreted": True} if self.is_interpreted else {"emulator": emulator_sha256()}
+        by: dict[str, object] = {"interpreted": True}
+        if not self.is_interpreted:
+            # What is not finished within it leaves other values for the launches behind it.
+            by = {"emulator": emulator_sha256(), "budget": msgspec.to_builtins(self.budget)}
         message = {**request, **by}
         key = interpreter.launch_key("inputs", self.code, message, self.compiler)
         async with self.bench.once(key):
@@ -179,8 +182,8 @@ class _Recording:
         """What a launch leaves, by the first of its configs that compiles and can be executed.
 
         `buffers` are sha256 of artifacts, None: interpret it; `variant` is the config to go on
-        with; `values` says what computed them, or why nothing did. A launch that does not end
-        (`hangs`) is not interpreted either: that would not end. `is_whole`: all of its programs
+        with; `values` says what computed them, or why nothing did. A launch that does not end, or
+        takes its whole budget (`hangs`), is not interpreted either. `is_whole`: all of its programs
         were executed, to their end.
         """
         answer: dict[str, Any] = {"variant": 0, "buffers": None, "hangs": False, "is_whole": False}
@@ -204,17 +207,17 @@ class _Recording:
                 why = str(error)
                 continue
             [ran] = emulated.runs or [None]
-            if ran and ran.faults:
-                # The interpreter would fall into the same hole, or loop for as long as it may.
+            if ran and (ran.faults or ran.is_out_of_budget):
+                # The interpreter would fall into the same hole, or take as long as it may.
                 return {
                     **answer,
                     "variant": number,
                     "buffers": [buffer.sha256 for buffer in variant.buffers],
-                    "values": f"as they were: {ran.faults[0].what}",
-                    "hangs": any(fault.kind == "hang" for fault in ran.faults),
+                    "values": f"as they were: {ran.refusal or ran.faults[0].what}",
+                    "hangs": any(fault.kind == "hang" for fault in ran.faults) or bool(ran.refusal),
                 }
-            if ran is None or ran.not_run:
-                why = emulated.problem or (ran and ran.not_run) or why
+            if ran is None or ran.refusal:
+                why = emulated.problem or (ran and ran.refusal) or why
                 continue
             return {
                 **answer,

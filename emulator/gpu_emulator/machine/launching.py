@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
-from gpu_emulator.machine.running import digest, run_batch
+from gpu_emulator.machine.running import OutOfBudget, digest, run_batch
 from gpu_emulator.state.batch import WINDOWS, Batch, Findings
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
@@ -363,6 +363,8 @@ def _abreast(
     except (NotExecutable, Unordered):
         _UNORDERED.add(entry)
         return None
+    if outcome.is_out_of_budget:
+        return outcome
     if outcome.faults or not machine.is_whole:
         _UNORDERED.add(entry)
         return None
@@ -419,6 +421,7 @@ class _Machine:
         is_proof = False
         while not faults:
             alive = sum(batch.alive for batch, _, _ in turning)
+            ended = ran - alive
             room = min(step, resident - alive, len(places) - ran) // size * size
             again = next((one for one in turning if one[2] != self._global()), None)
             if again:
@@ -446,6 +449,16 @@ class _Machine:
                     turning.append((batch, repeated, self._global()))
             except Trouble as trouble:
                 faults.append(Fault(kind=trouble.kind, what=trouble.what, place=trouble.place))
+            except OutOfBudget as spent:
+                if not spent.is_endless:
+                    # Blocks that had ended stand for all; half more, since they are not all alike.
+                    needs = 1.5 * self._executed / ended * len(places) if ended else None
+                    ended = ran - batch.alive - sum(other.alive for other, _, _ in turning)
+                    self._executed += batch.executed
+                    return self._out_of_budget(spent, ended, len(places), needs)
+                most = f"{self._limits.max_instructions:,} instructions of threads"
+                words = f"no end within {most}, and no way leads out of the loop"
+                faults.append(Fault(kind="hang", what=words, place=spent.place))
             self._executed += batch.executed
         return Outcome(
             allocations=self._arena.allocations(), faults=tuple(faults),
@@ -453,6 +466,21 @@ class _Machine:
             uninitialised=self._findings.uninitialised(), printed=self._findings.printed(),
             executed=self._executed, ctas=ran, ctas_of=total,
             is_sample=total > self._limits.max_ctas and not is_proof,
+        )  # fmt: skip
+
+    def _out_of_budget(
+        self, spent: OutOfBudget, ended: int, total: int, needs: float | None
+    ) -> Outcome:
+        words = (
+            f"its {self._limits.max_instructions:,} instructions of threads are used up, and "
+            f"{ended:,} of {total:,} blocks came to their end"
+        )
+        if spent.turns and spent.place:
+            words += f"; {spent.turns:,} turns of the loop at {spent.place.words}"
+        return Outcome(
+            not_run=words, executed=self._executed, ctas=ended,
+            ctas_of=math.prod(self._launch.grid), is_out_of_budget=True,
+            needs=None if needs is None else _rounded_up(needs),
         )  # fmt: skip
 
     def _global(self) -> bytes:
@@ -542,6 +570,12 @@ class _Machine:
                 if memory.written is not None:
                     memory.written.reshape(ctas, size)[:, region.start : region.end] = True
         return memory
+
+
+def _rounded_up(number: float) -> int:
+    """To two digits."""
+    unit = 10 ** (len(str(int(number))) - 2) if number >= 100 else 1
+    return math.ceil(number / unit) * unit
 
 
 def _along(numbers: Array, sizes: tuple[int, ...]) -> Array:

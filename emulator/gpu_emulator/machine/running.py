@@ -4,7 +4,8 @@ Of the threads of a frame that parted, those in the block of the smallest number
 `ptx.program.decoding`), but for what `Batch.lanes` says of cubins. Threads that wait are skipped.
 If none can go on, asynchronous operations under way are completed; if that helps none, the batch
 hangs. Where all is as it was some turns before, threads go round, and do so without end unless
-another batch writes what they read.
+another batch writes what they read. A budget that is used up proves nothing of the kind, but where
+no way leads out of the code that a thread is in.
 
 Why nothing goes on: who waits for what, in words.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -102,9 +104,19 @@ def _at(place: Place | None) -> str:
 # block before a greater one gets its turn: who spins must not keep out whom it waits for.
 _TURN = 4096
 _PATIENCE, _PATIENCE_OF_SPINNERS = 64, 4
-# So many times those who only test a barrier are let go before the batch counts as hanging.
-_TESTS = 10_000
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+
+
+class OutOfBudget(Exception):  # noqa: N818 - an answer, not an error: it becomes `not_run`
+    """The instructions that a batch may run are used up, after so many `turns` of a loop.
+
+    `place` is where the outermost loop that threads are in goes back. `is_endless`: from where some
+    threads are, no way leads to the end.
+    """
+
+    def __init__(self, turns: int, place: Place | None, *, is_endless: bool) -> None:
+        super().__init__()
+        self.turns, self.place, self.is_endless = turns, place, is_endless
 
 
 def run_batch(
@@ -114,10 +126,11 @@ def run_batch(
 
     `heard` gets their number, now and then. What is given back, and not raised, is of threads that
     repeat themselves unless another batch writes what they read: then it may be run again.
+    OutOfBudget where the limit is reached.
     """
     runners = [_Runner(sections, frame, limit) for frame in batch.frames]
     rounds = _Rounds(runners, batch)
-    tested = 0
+    let_go = _Repeats()
     while True:
         progress = False
         heard(batch.executed)
@@ -139,10 +152,10 @@ def run_batch(
         released = batch.barriers.release() or released
         released = batch.barriers.complete_cluster() or released
         if released:
-            tested = 0
-        elif batch.is_tested and tested < _TESTS:
+            let_go = _Repeats()
+        elif batch.is_tested and not let_go.look(*rounds.state()):
+            # Who only tests a barrier goes on, until that has changed nothing.
             batch.patience += 1
-            tested += 1
         elif progress:
             return rounds.trouble(sections)
         else:
@@ -188,7 +201,11 @@ class _Rounds:
         is_due = self._count % _LOOK == 0 or any(runner.is_spent for runner in self._runners)
         if not is_due or "random" in (schedule.warps, schedule.completion):
             return False
-        return self._repeats.look(self._state(), self._hash)
+        return self._repeats.look(*self.state())
+
+    def state(self) -> tuple[Iterator[Array], Callable[[], bytes]]:
+        """What has to be equal, and a hash of the rest."""
+        return self._parts(), self._hash
 
     def trouble(self, sections: Sequence[Section]) -> Trouble:
         """What the blocks do, and what they read of global memory, or else the branch back."""
@@ -200,7 +217,7 @@ class _Rounds:
         back = next((section.branch for section in reversed(ran) if section.branch), None)
         return Trouble("loop without end", "hang", back or next(iter(places), None))
 
-    def _state(self) -> Iterator[Array]:
+    def _parts(self) -> Iterator[Array]:
         for runner in self._runners:
             yield from runner.state()
             yield runner.whose_turn()
@@ -226,6 +243,7 @@ class _Runner:
         self._sections = sections
         self._limit = limit
         self._picks = 0
+        self._turns: Counter[int] = Counter()
         self._ran: Array | None = None
         self._patience = _PATIENCE
         self._repeats = _Repeats()
@@ -329,6 +347,7 @@ class _Runner:
         registers = frame.registers
         number = 0
         self.ran.add(section.number)
+        self._turns[section.number] += 1
         registers[MASK] = mask
         holds = len(frame.holds)
         if frame.parted:
@@ -369,8 +388,32 @@ class _Runner:
         registers[MASK] = None
         frame.batch.executed += section.count * threads
         if frame.batch.executed > self._limit:
-            place = section.places[-1] if section.places else None
-            raise Trouble(f"no end within {self._limit:,} instructions of threads", "hang", place)
+            self._end_early(section)
+
+    def _end_early(self, section: Section) -> None:
+        """The budget is used up behind a block."""
+        blocks = set(np.unique(self.frame.at).tolist()) - {self.frame.end}
+        around = [
+            own
+            for own in self._sections
+            if own.targets and min(own.targets) <= section.number <= own.number
+        ]
+        back = max(around, key=lambda own: own.number - min(own.targets), default=section)
+        place = back.branch or next(iter(section.places), None)
+        is_endless = any(self.frame.end not in self._reached(block) for block in blocks)
+        raise OutOfBudget(self._turns[back.number] if around else 0, place, is_endless=is_endless)
+
+    def _reached(self, block: int) -> list[int]:
+        """The blocks to which threads may come from one, and the end if they may."""
+        end, reached = self.frame.end, [block]
+        for number in reached:
+            if number != end:
+                own = self._sections[number]
+                following = end if own.following is None else own.following
+                taken = {end} if own.leaves else set(own.targets) or {following}
+                onwards = taken if own.predicate is None else {*taken, following}
+                reached += onwards - set(reached)
+        return reached
 
     def _part(self, section: Section, mask: Array | None) -> None:
         """Remember threads of a warp that take different ways, until they meet for certain."""

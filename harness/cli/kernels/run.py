@@ -164,7 +164,8 @@ _gpu_options = as_value(
         type=FiniteRange(0.1, 3600),
         default=LIMIT,
         show_default=True,
-        help="GPU: seconds for one run of a cubin: more is a hang.",
+        help="GPU: seconds for one run of a cubin. Longer is a hang where the emulator saw the PTX "
+        "end, else `not_run`.",
     ),
 )
 _PTX, _CUBIN = ".ptx", ".cubin"
@@ -229,7 +230,7 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
     type=click.IntRange(1),
     default=INSTRUCTIONS,
     show_default=True,
-    help="Instructions of all threads in one run: more is a hang.",
+    help="Instructions of all threads that one run may take; one that takes more is `not_run`.",
 )
 @click.option(
     "--programs",

@@ -103,8 +103,9 @@ class VoteJob(msgspec.Struct, frozen=True, kw_only=True):
 # Thread-instructions of the PTX: of 2,000 generated programs the longest needs less than half of
 # this. A candidate of a reduction whose loop has lost its end takes seconds for it, not minutes.
 _MOST_INSTRUCTIONS = 50_000
-# SASS has so many for one of PTX at most (a division at -O0), or it does not end.
-_SASS_FOR_PTX, _SASS_AT_LEAST = 100, 20_000
+# SASS has so many for one of PTX at most (a division at -O0). What has not ended then is given
+# `_MORE` times as much; only what takes that, too, does not end.
+_SASS_FOR_PTX, _SASS_AT_LEAST, _MORE = 100, 20_000, 20
 _MOST_MEMORY = 1 << 28
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([\w$]+),", re.MULTILINE)
 
@@ -154,15 +155,19 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
     right = _right(launch, expected, is_thorough=is_thorough)
     if isinstance(right, Answer):
         return right
-    most = _SASS_AT_LEAST + _SASS_FOR_PTX * expected.executed
+    usual = _SASS_AT_LEAST + _SASS_FOR_PTX * expected.executed
+    most = dict.fromkeys(cubins, usual)
     results: dict[int, Array] = {}
     launches: dict[int, Launch] = {}
     for level, cubin in cubins.items():
         if cubin is None:
             return Answer(vote=Vote.UNTOLD, words=f"-O{level}: nvdisasm lists no such entry")
         launches[level] = replace(launch, ptx="", cubin=cubin, entry=program.entry)
-        outcome = _executed(launches[level], Checks(), most)
-        if outcome.not_run:
+        outcome = _executed(launches[level], Checks(), usual)
+        if outcome.is_out_of_budget:
+            most[level] = _MORE * usual
+            outcome = _executed(launches[level], Checks(), most[level])
+        if outcome.not_run and not outcome.is_out_of_budget:
             return Answer(vote=Vote.UNTOLD, words=f"SASS: {outcome.not_run}")
         # A fault leaves what cannot be right.
         is_faulty = bool(outcome.faults) or not outcome.allocations
@@ -173,13 +178,16 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
     # Threads that wrongly write different values to one place may still leave the right one on a
     # GPU, which chooses among them: no least program of a cause is such.
     for level in answer.levels if answer.vote is Vote.WRONG else ():
-        if _executed(launches[level], Checks(races=True), most).races:
+        if _executed(launches[level], Checks(races=True), most[level]).races:
             return Answer(vote=Vote.LEFT_OUT, words="threads write different values to one place")
     return answer
 
 
 def _right(launch: Launch, expected: Outcome, *, is_thorough: bool) -> Array | Answer:
     """What the PTX leaves, as it was executed; or why there is nothing to vote on."""
+    if expected.is_out_of_budget:
+        most = f"{_MOST_INSTRUCTIONS:,} instructions of threads"
+        return Answer(vote=Vote.LEFT_OUT, words=f"no end within {most}")
     if expected.not_run:
         return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
     if open_words := _left_open(expected):
@@ -187,7 +195,7 @@ def _right(launch: Launch, expected: Outcome, *, is_thorough: bool) -> Array | A
     right = comparable(expected.allocations[1].data)
     if is_thorough:
         other = _executed(launch, Checks(), _MOST_INSTRUCTIONS, Schedule(garbage=1))
-        if other.faults or (comparable(other.allocations[1].data) != right).any():
+        if other.faults or other.not_run or (comparable(other.allocations[1].data) != right).any():
             return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
     return right
 

@@ -391,9 +391,12 @@ class Referee:
         return replace(judgement, reason=reason, schedule=orders)
 
     def _judge(self, case: Measured) -> Judgement:
-        failure = judge_end(case, self.evidence.launch.emulation.buffers, self.gpu)
+        # What the emulator saw end takes a GPU no such time.
+        is_told = self.emulated is not None or self.judgement.verdict is RunVerdict.HANG
+        buffers = self.evidence.launch.emulation.buffers
+        failure = judge_end(case, buffers, self.gpu, is_told=is_told)
         if failure:
-            is_fault = bool(case.runs) and case.runs[-1].status != "refused"
+            is_fault = failure.verdict.is_wrong and case.runs[-1].status != "refused"
             return self._accused(case, failure) if is_fault else failure
         first, *repeats = case.ended
         for run in repeats:
@@ -582,8 +585,13 @@ _OUT_OF_MEMORY = 2
 _WHOLE = 2.0**53
 
 
-def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Judgement | None:
-    """What went wrong before there were values, by what its machine saw."""
+def judge_end(
+    case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts, *, is_told: bool = False
+) -> Judgement | None:
+    """What went wrong before there were values, by what its machine saw.
+
+    `is_told`: it is known whether the program ends, so that one that takes too long hangs.
+    """
     if case.problem is not None:
         return _not_run(case.problem)
     if not case.runs:
@@ -597,6 +605,9 @@ def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Ju
         return Judgement(verdict=verdict, reason=f"{case.how}: {last.words}", signature=signature)
     if last.status == "hang":
         verdict, words = RunVerdict.HANG, f"no end within {last.seconds or 0:g} s"
+        if not is_told:
+            why = "whether it ends is not known: run it with a larger --gpu-timeout"
+            return _not_run(f"measured, and not finished: {words}; {why}")
     elif last.status == "died":
         words = f"the process died by signal {last.signal}"
     elif last.status == "fault":

@@ -57,7 +57,7 @@ class SassEmulator(Destination):
             # As on a GPU, one that does not end is the last.
             ends = next((n for n, ran in enumerate(emulated.runs, 1) if not ran.ended), None)
             runs = emulated.runs[:ends]
-            if refusal := runs[-1].not_run if ends else emulated.problem:
+            if refusal := runs[-1].refusal if ends else emulated.problem:
                 answers.problems[number] = refusal
                 return
             answers.runs[number] = [_run(number, *pair) for pair in enumerate(runs)]

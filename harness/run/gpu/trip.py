@@ -32,7 +32,7 @@ REPEATS = 2
 """Runs of each cubin: it is compared with another one only where it agrees with itself."""
 
 LIMIT = 10.0
-"""Seconds that one run may take until it counts as a hang; small launches take microseconds."""
+"""Seconds that one run may take; small launches take microseconds."""
 
 SAMPLES = 30
 """Timed runs of each cubin; fewer of one that takes long."""

@@ -411,6 +411,22 @@ def test_what_was_not_run_is_never_a_pass() -> None:
     assert judge(evidence(problem="no worker")).verdict is RunVerdict.NOT_RUN
 
 
+@pytest.mark.parametrize("needs", [None, 410_000_000])
+@pytest.mark.parametrize("schedules", [(EARLY,), (EARLY, LATE)])
+def test_a_budget_that_is_used_up_accuses_nobody_and_the_option_that_lifts_it_is_said(
+    schedules: tuple[Schedule, ...], needs: int | None
+) -> None:
+    *ended, last = schedules
+    said = "its 300,000,000 instructions of threads are used up"
+    spent = {"not_run": said, "is_out_of_budget": True, "needs": needs, "executed": 300_000_000}
+    runs: list[Any] = [(schedule, buffers(), {}) for schedule in ended]
+    found = judge(evidence(*runs, (last, [], spent), trusted={"a reference": buffers([9] * 4)}))
+    assert (found.verdict, found.signature) == (RunVerdict.NOT_RUN, None)
+    assert said in found.reason
+    option = "--max-instructions 410000000" if needs else "a larger --max-instructions"
+    assert option in found.reason
+
+
 def test_one_bug_has_one_signature_and_two_have_two() -> None:
     trusted = {"a reference": buffers()}
 

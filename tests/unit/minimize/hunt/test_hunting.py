@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from gpu_emulator import api
+from gpu_emulator.values import Budget, Checks, Cubin, Launch, Outcome, Schedule
 from harness.cells.repros.find import find_kernel
+from harness.minimize.hunt import voting
 from harness.minimize.hunt.causes import Cause, LeastProgram
 from harness.minimize.hunt.hunting import HuntReport, HuntState, PtxasPlan, apart, write_repros
 from harness.minimize.hunt.oracles import Asked
@@ -45,6 +48,29 @@ def test_a_program_that_does_not_end_is_left_out_soon() -> None:
     answer = vote_on(Voter(text=ENDLESS, seed=1, entry="k"), {}, is_thorough=False)
     assert answer.vote is Vote.LEFT_OUT
     assert answer.words == "no end within 50,000 instructions of threads"
+
+
+@pytest.mark.parametrize(("needs", "vote"), [(19, Vote.RIGHT), (21, Vote.WRONG)])
+def test_a_cubin_that_takes_longer_is_given_more_before_it_is_accused(
+    monkeypatch: pytest.MonkeyPatch, needs: int, vote: Vote
+) -> None:
+    text = ENDLESS.replace("@%p0 bra L1;", "")
+    budgets: list[int] = []
+
+    def run(launch: Launch, schedule: Schedule, budget: Budget, checks: Checks) -> Outcome:
+        if launch.cubin is None:
+            return api.run(launch, schedule, budget, checks)
+        budgets.append(budget.max_instructions)
+        if budget.max_instructions < needs * budgets[0]:
+            return Outcome(not_run="its instructions are used up", is_out_of_budget=True)
+        return Outcome(allocations=launch.allocations)
+
+    monkeypatch.setattr(voting, "run", run)
+    answer = vote_on(
+        Voter(text=text, seed=1, entry="k"), {3: Cubin(elf=b"", listing="")}, is_thorough=False
+    )
+    assert answer.vote is vote
+    assert budgets[:2] == [budgets[0], 20 * budgets[0]]
 
 
 STORES = """.version 7.8

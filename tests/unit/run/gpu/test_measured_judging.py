@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_emulator.values import Budget, Fault, Place, Race, Schedule
-from harness.run.gpu.judging import Freedom, Referee
+from harness.run.gpu.judging import Freedom, Referee, judge_digests
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
 from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
 from harness.run.judging import Judgement, judge
@@ -232,6 +232,22 @@ def test_what_did_not_end(status: str, changes: dict[str, Any], verdict: str, sa
     assert found.verdict.value == verdict
     assert said in found.reason
     assert found.signature is not None
+
+
+def test_what_takes_long_on_a_gpu_is_a_hang_only_where_it_is_known_to_end() -> None:
+    late = stopped("ptxas 1 -O3", "hang", seconds=10.0)
+    unknown = emulated(None, not_run="its instructions are used up", is_out_of_budget=True)
+    for who in (referee(unknown), referee(emulated(None, not_run="no such instruction"))):
+        [found] = verdicts(who, late)
+        assert found.verdict is RunVerdict.NOT_RUN
+        assert "no end within 10 s" in found.reason
+        assert "--gpu-timeout" in found.reason
+    [alone] = verdicts(referee(emulated(RIGHT)), late)
+    assert alone.verdict is RunVerdict.HANG
+    endless = Fault(kind="hang", what="a loop without end")
+    [found] = verdicts(referee(emulated(None, faults=(endless,))), late)
+    assert found.verdict is RunVerdict.HANG
+    assert judge_digests(late, (), "", GPU).verdict is RunVerdict.NOT_RUN
 
 
 def test_a_fault_of_the_ptx_is_said_to_be_one() -> None:
