@@ -43,7 +43,8 @@ SEEN_WORDS = {
 _NIGHT_WORDS = {
     **{kind: "worse" for kind in ChangeKind if kind.is_bad},
     **{kind: "unknown" for kind in ChangeKind if kind.is_gap},
-    ChangeKind.EXCLUDED: "unknown",
+    ChangeKind.EXCLUDED: "gone",
+    ChangeKind.REMOVED: "gone",
     ChangeKind.FIXED: "better",
     ChangeKind.METRIC_BETTER: "better",
     ChangeKind.NEW: "new",
@@ -63,6 +64,7 @@ class Night:
     better: int = 0
     new: int = 0
     unknown: int = 0
+    gone: int = 0
     same: int = 0
 
     @classmethod

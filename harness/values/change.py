@@ -29,6 +29,7 @@ class ChangeKind(StrEnum):
     INFRA = "infra"
     MISSING = "missing"
     EXCLUDED = "excluded"
+    REMOVED = "removed"
     NEW = "new"
     SAME_OK = "same-ok"
     SAME_FAIL = "same-fail"
@@ -144,13 +145,30 @@ class MetricStep(msgspec.Struct, frozen=True, kw_only=True):
     worse: bool
 
 
+class ConfigSet(msgspec.Struct, frozen=True, kw_only=True):
+    """The configs of one launch, on one target, with one toolchain: which of them work.
+
+    `older` and `newer` are for each run the configs that work, and all; `spills` are for each run
+    the spills of the best config, in bytes of a thread: None where none works, or none is known.
+    """
+
+    kernel: str
+    launch: str
+    target: str
+    toolchain: str
+    older: tuple[int, int]
+    newer: tuple[int, int]
+    spills: tuple[int | None, int | None]
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One cell that is not what it was; one side is None where there was (or is) nothing.
 
     `why` is the reason that the matrix gives for a cell that it excludes now.
     `since` names the toolchain version that a new cell is compared across
     (`ptxas 13.1.80 after 13.0.88`); `older` is then the cell of the version before. One that does
-    the same as there is `new` all the same.
+    the same as there is `new` all the same. Where the source has other configs now, `older` is the
+    config whose place that of `newer` takes. `configs` are those of the launch, where fewer work.
     """
 
     kind: ChangeKind
@@ -160,6 +178,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     since: str | None = None
     expectation: Expectation | None = None
     why: str | None = None
+    configs: ConfigSet | None = None
+
+    @property
+    def is_of_other_configs(self) -> bool:
+        """Whether the two sides are different configs of one launch."""
+        return bool(self.older and self.newer and self.older.config != self.newer.config)
 
     @property
     def facts(self) -> Facts:
@@ -192,6 +216,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[ChangeKind, int] = {}
     changes: tuple[Change, ...] = ()
     informational: tuple[Change, ...] = ()
+    sets: tuple[ConfigSet, ...] = ()
     surprises: tuple[Surprise, ...] = ()
     expired: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
@@ -223,9 +248,8 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a change does to machine code.
 
     `command` makes it again, `cells` are those of head. `same_code` counts those whose machine code
-    is that of base, `other_code` has those that have other code and the same numbers. `alive` has
-    for each place (kernel, launch, target) the configs that work and all of them, of base and of
-    head. `unexpected` counts the failures of head that no expectation has, `failures` are launches
+    is that of base, `other_code` has those that have other code and the same numbers.
+    `unexpected` counts the failures of head that no expectation has, `failures` are launches
     that could be captured in base alone. `lines` are the places of what got worse, by cell:
     paths below head, and lines from 1. `unreached` are the files that differ, in comments alone,
     where nothing was compiled for that reason. `firsts` are launches whose predicted fastest config
@@ -240,7 +264,6 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     same_code: int = 0
     other_code: tuple[Change, ...] = ()
     unexpected: int = 0
-    alive: dict[str, tuple[int, int, int, int]] = {}
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     firsts: tuple[FirstLost, ...] = ()

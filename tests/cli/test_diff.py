@@ -130,6 +130,7 @@ def test_the_document_has_counts_and_cells_by_kind(triage: Triage, home: Path) -
         "infra": 0,
         "missing": 1,
         "excluded": 0,
+        "removed": 0,
         "new": 1,
     }
     assert {kind: found["counts"][kind] for kind in told} == told

@@ -43,10 +43,11 @@ def compare_runs(
     Cells that none of `only` means count nowhere.
 
     `seen` hears each failure of the newer one, in the order of cells, and what else is read. The
-    known failures and the exclusions are those of `matrix`.
+    known failures and the exclusions are those of `matrix`. A run that did not finish, or has
+    another command, may lack configs that its source has.
 
     `harness.matrix.diff.words` prints the answer and makes its JSON. The database compares rows;
-    read are places where something changed or failed, or is expected to, as streams: memory grows
+    read are launches where something changed or failed, or is expected to, as streams: memory grows
     with what changed, not with what there is.
 
     Raises:
@@ -54,6 +55,7 @@ def compare_runs(
     """
     runs = {run.id: run for run in all_runs(store)}
     started = runs[older].started if older in runs else 0.0
+    purposes = {purpose_of(runs[run].command) for run in (older, newer) if run in runs}
 
     def earlier(cells: Sequence[str]) -> Mapping[str, Facts]:
         if older is None:
@@ -67,7 +69,8 @@ def compare_runs(
         selectors = [expectation.selector for expectation in expectations]
         kernels = [name for name in store.kernels() if any(own.names(name) for own in selectors)]
         cells = store.changed_cells(older, newer, but=sorted(PLAIN), kernels=kernels)
-        places = _starts(place_of(cell) + "/" for cell in cells)
+        # A launch with all its configs, however the targets and versions lie between them.
+        places = _starts(place_of(cell).rpartition("/")[0] + "/" for cell in cells)
     unread = store.verdicts(newer)
 
     def read(run: int) -> Iterator[Facts]:
@@ -86,6 +89,7 @@ def compare_runs(
         expectations=expectations,
         excluded=partial(exclusion_of, matrix),
         earlier=earlier,
+        is_whole=len(purposes) == 1 and runs[newer].finished is not None,
     )
     counts = Counter(changes.counts)
     for verdict, count in unread.items() if only == EVERY else ():

@@ -13,7 +13,9 @@ Two runs of one matrix are compared by cell id. Rules:
 - A failure that ends in a kernel that is sick is not a fix but another trouble: `mutated`. One that
   ends in a run that nothing was compared with says nothing of a wrong result.
 - A cell that the older run has and the newer one lacks is `missing`: a hole. One that the matrix
-  excludes by now is `excluded`, with its reason: nothing was lost.
+  excludes by now is `excluded`, with its reason, and one that the source does not launch any more
+  is `removed`: nothing was lost. Where a launch has other configs, all of them are judged as one
+  set: `harness.matrix.diff.sets`.
 - Two files of one name in two folders are two kernels: one is `missing`, the other `new`.
 - A known failure that happens is quiet; one that stops happening is a fix; one that fails in
   another way is a regression. One that had not happened in the older run either is a `Surprise`.
@@ -34,7 +36,8 @@ from msgspec import structs
 from packaging.version import Version
 
 from harness.io.packages.versions import parse_version
-from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, is_failure, works
+from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, is_failure
+from harness.matrix.diff.sets import ConfigSets, does_work
 from harness.matrix.rules import Expectations, happened
 from harness.values.cell import are_of_one_file
 from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Severity, Surprise
@@ -224,18 +227,22 @@ def compare(
     runs: tuple[int | None, int],
     expectations: Sequence[Expectation] = (),
     excluded: Callable[[Facts], str | None] = lambda facts: None,  # noqa: ARG005
+    removed: Callable[[Facts], bool] = lambda facts: False,  # noqa: ARG005
     earlier: Earlier = lambda cells: {},  # noqa: ARG005
+    is_whole: bool = True,
 ) -> Changes:
     """Compare two runs, each in the order of its cell ids; both are read once, as streams.
 
-    Places all of whose cells are the same, and `PLAIN`, may be left out, but where an expectation
-    may mean one.
+    Launches all of whose cells are the same, and `PLAIN`, may be left out, but where an expectation
+    may mean one. `excluded` says why the matrix leaves a cell out by now, `removed` whether it is
+    known that the source does not launch it any more. Runs that are not `is_whole` lack cells for
+    other reasons: where one of them has other configs, it may lack the rest.
 
     Toolchains come last in a cell's id, so that the versions to compare lie beside each other, and
     no more than one config's cells are held at a time.
     """
     comparison = _Comparison(
-        expectations=Expectations(expectations), excluded=excluded, earlier=earlier
+        expectations=Expectations(expectations), excluded=excluded, removed=removed, earlier=earlier
     )
     for before, after in _side_by_side(older, newer):
         if before and after and not are_of_one_file(before[0].file, after[0].file):
@@ -243,11 +250,14 @@ def compare(
             comparison.add((), after)
         else:
             comparison.add(before, after)
+    changes = comparison.sets.judged(comparison.changes, is_whole=is_whole)
+    counts = comparison.counts + Counter(change.kind for change in changes)
     return Changes(
         older=runs[0],
         newer=runs[1],
-        counts={kind: comparison.counts[kind] for kind in ChangeKind},
-        changes=tuple(comparison.changes),
+        counts={kind: counts[kind] for kind in ChangeKind},
+        changes=tuple(changes),
+        sets=comparison.sets.listed(),
         informational=tuple(comparison.informational),
         surprises=tuple(comparison.surprises.values()),
     )
@@ -278,7 +288,9 @@ def _advance(stream: Iterator[tuple[str, Iterator[Facts]]]) -> tuple[str, list[F
 class _Comparison:
     expectations: Expectations
     excluded: Callable[[Facts], str | None]
+    removed: Callable[[Facts], bool]
     earlier: Earlier
+    sets: ConfigSets = field(default_factory=lambda: ConfigSets(_classified))
     counts: Counter[ChangeKind] = field(default_factory=Counter)
     changes: list[Change] = field(default_factory=list)
     informational: list[Change] = field(default_factory=list)
@@ -287,6 +299,7 @@ class _Comparison:
     configs: dict[str, Mapping[str, Scalar]] = field(default_factory=dict)
 
     def add(self, older: Sequence[Facts], newer: Sequence[Facts]) -> None:
+        self.sets.add(older, newer)
         before = {facts.cell: facts for facts in older}
         after = {facts.cell: facts for facts in newer}
         changes = []
@@ -321,13 +334,16 @@ class _Comparison:
     def _gone(self, older: Facts) -> Change:
         why = self.excluded(older)
         kind = ChangeKind.MISSING if why is None else ChangeKind.EXCLUDED
+        if why is None and self.removed(older):
+            kind = ChangeKind.REMOVED
         return Change(kind=kind, older=older, newer=None, why=why)
 
     def _count(self, change: Change) -> None:
-        self.counts[change.kind] += 1
         if not change.kind.is_quiet:
             self.changes.append(self._slim(change))
-        elif change.steps:
+            return
+        self.counts[change.kind] += 1
+        if change.steps:
             self.informational.append(self._slim(change))
 
     def _slim(self, change: Change) -> Change:
@@ -349,10 +365,6 @@ def _is_told(facts: Facts | None) -> bool:
     return facts is not None and facts.verdict not in UNTOLD
 
 
-def _works(facts: Facts) -> bool:
-    return works(facts.verdict, facts.stage)
-
-
 def _classified(older: Facts | None, newer: Facts) -> Change:
     if older is None:
         return Change(kind=ChangeKind.NEW, older=None, newer=newer)
@@ -360,13 +372,13 @@ def _classified(older: Facts | None, newer: Facts) -> Change:
         kind = UNTOLD[newer.verdict] if _is_told(older) else ChangeKind.SAME_UNTOLD
     elif not _is_told(older):
         kind = ChangeKind.NEW
-    elif _works(older) and _works(newer):
+    elif does_work(older) and does_work(newer):
         return _measured(older, newer)
     elif older.outcome == newer.outcome:
         kind = _unless_flaky(ChangeKind.SAME_FAIL, older, newer)
-    elif _works(newer):
+    elif does_work(newer):
         kind = _unless_flaky(_ended(older, newer), older, newer)
-    elif _works(older):
+    elif does_work(older):
         kind = _unless_flaky(ChangeKind.REGRESSED, older, newer)
     else:
         kind = _unless_flaky(ChangeKind.MUTATED, older, newer)
@@ -404,7 +416,7 @@ def _unless_flaky(kind: ChangeKind, older: Facts, newer: Facts) -> ChangeKind:
 
 def _as_expected(older: Facts | None, newer: Facts) -> Change:
     """A known failure that happens: quiet, unless it is that of a kernel whose numbers moved."""
-    if older and _works(older) and _works(newer):
+    if older and does_work(older) and does_work(newer):
         change = _measured(older, newer, health=False)
         if not change.kind.is_quiet:
             return change
@@ -420,9 +432,9 @@ def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Cha
         return plain
     is_sick = newer.verdict is VerdictKind.SICK
     passes = newer.verdict is VerdictKind.OK or (
-        _works(newer) and not is_sick and not expectation.verdict.compiles
+        does_work(newer) and not is_sick and not expectation.verdict.compiles
     )
-    if passes and older and _works(older) and not happened(older, expectation):
+    if passes and older and does_work(older) and not happened(older, expectation):
         return plain
     if is_sick and not expectation.verdict.compiles:
         return structs.replace(plain, kind=ChangeKind.MUTATED)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 import harness
+from harness.judging.answers import is_failure
 from harness.matrix.diff.words import (
     ChangedCell,
     ChangeGroup,
@@ -17,10 +18,11 @@ from harness.matrix.diff.words import (
     changes_document,
     changes_said,
     group_changes,
+    set_said,
 )
 from harness.tables.said import SaidLine, say
 from harness.tables.templates import markdown_cell, markdown_code
-from harness.values.change import Change, ChangeKind, Facts, FirstLost, PullRequest
+from harness.values.change import Change, ChangeKind, ConfigSet, Facts, FirstLost, PullRequest
 from harness.values.kernel import Config
 
 MARK = "<!-- kernel-triage: pull request -->"
@@ -89,11 +91,16 @@ def _code_words(result: PullRequest) -> str:
 
 
 class ConfigsAlive(msgspec.Struct, frozen=True):
-    """A kernel with its launch and target: of `base` and `head` configs that work, and all."""
+    """A kernel, its launch and target: of `base` and `head` the configs that work, and all.
+
+    `spills` are those of the best config of each, in bytes; null where none works or none is known.
+    """
 
     place: str
     base: tuple[int, int]
     head: tuple[int, int]
+    toolchain: str
+    spills: tuple[int | None, int | None]
 
 
 class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
@@ -130,7 +137,8 @@ def pr_document(result: PullRequest) -> PullRequestDocument:
         other_code=len(result.other_code),
         unexpected=result.unexpected,
         alive=[
-            ConfigsAlive(place, numbers[:2], numbers[2:]) for place, numbers in result.alive.items()
+            ConfigsAlive(_place(each), each.older, each.newer, each.toolchain, each.spills)
+            for each in result.changes.sets
         ],
         predicted=result.firsts,
         not_compiled_because=None if result.unreached is None else _code_words(result),
@@ -162,7 +170,8 @@ def as_markdown(result: PullRequest) -> str:
         )
         if some
     ]
-    lines = [MARK, f"### triage: {', '.join(headline) or _calm(result)}", ""]
+    headline = [*(headline or [_calm(result)]), *_more(result)]
+    lines = [MARK, f"### triage: {', '.join(headline)}{_fewer(result)}", ""]
     lines += [
         f"{markdown_code(result.base)} → {markdown_code(result.head)}, {_code_words(result)}."
     ]
@@ -183,12 +192,16 @@ def as_markdown(result: PullRequest) -> str:
             ]
             if (more := len(_by_kernel(some)) - 20) > 0:
                 lines.append(f"| | {more} more of this kind | |")
-    lost = {place: n for place, n in result.alive.items() if n[:2] != n[2:] and n[1]}
+    lost = [each for each in result.changes.sets if each.older != each.newer and each.older[1]]
     if lost:
-        lines += ["", "**Configs that work**", "", "| kernel | base | head |", "|---|--:|--:|"]
+        lines += ["", "**Configs that work**", "", "| kernel | base | head | with |"]
         lines += [
-            f"| {markdown_cell(place)} | {n[0]} of {n[1]} | {n[2]} of {n[3]} |"
-            for place, n in list(lost.items())[:50]
+            "|---|--:|--:|---|",
+            *(
+                f"| {markdown_cell(_place(each))} | {each.older[0]} of {each.older[1]} "
+                f"| {each.newer[0]} of {each.newer[1]} | {markdown_cell(each.toolchain)} |"
+                for each in lost[:50]
+            ),
         ]
     if result.firsts:
         lines += ["", "**Predicted fastest config** (compiled, not measured)", ""]
@@ -199,6 +212,37 @@ def as_markdown(result: PullRequest) -> str:
     if result.command:
         lines += ["", f"Here: {markdown_code(result.command)}"]
     return "\n".join(lines) + "\n"
+
+
+def _more(result: PullRequest) -> Iterator[str]:
+    """What is neither worse nor better, and has to be known: launches gone, new configs failing."""
+    kept = {_place(facts) for facts in result.cells}
+    gone = {
+        (facts.kernel, facts.launch)
+        for change in result.changes.changes
+        if change.kind is ChangeKind.REMOVED and _place(facts := change.facts) not in kept
+    }
+    if gone:
+        yield f"{len(gone):,} {'launch is' if len(gone) == 1 else 'launches are'} gone"
+    failing = sum(
+        change.kind is ChangeKind.NEW and is_failure(change.facts.verdict)
+        for change in result.changes.changes
+    )
+    if failing:
+        yield f"{failing:,} new {'cell fails' if failing == 1 else 'cells fail'}"
+
+
+def _fewer(result: PullRequest) -> str:
+    """The launch that lost most configs, one without any first; and how many more did."""
+    sets = list(
+        dict.fromkeys(change.configs for change in result.changes.changes if change.configs)
+    )
+    if not sets:
+        return ""
+    worst = min(sets, key=lambda each: (each.newer[0] > 0, each.newer[0] - each.older[0]))
+    more = f"; and {len(sets) - 1:,} more" if len(sets) > 1 else ""
+    words = f"{worst.kernel} · {worst.launch} on {worst.target}: {set_said(worst)}{more}"
+    return f": {markdown_cell(words)}"
 
 
 def _calm(result: PullRequest) -> str:
@@ -239,6 +283,10 @@ def _picture(changes: Sequence[Change]) -> Iterator[str]:
     yield from (f"y-axis 0 --> {max(bars)}", f"bar {bars}", "```", "")
     for number, (facts, *_) in enumerate(most, 1):
         yield f"{number}. {markdown_cell(_name(facts))}"
+
+
+def _place(cells: Facts | ConfigSet) -> str:
+    return f"{cells.kernel} · {cells.launch} · {cells.target}"
 
 
 def _name(facts: Facts) -> str:
@@ -334,7 +382,7 @@ def as_junit(result: PullRequest) -> str:
     suites: dict[str, list[str]] = {}
     bad: dict[str, list[int]] = {}
     for facts in result.cells:
-        place = f"{facts.kernel} · {facts.launch} · {facts.target}"
+        place = _place(facts)
         config = Config.of(dict(facts.config)).label
         name = f"{config} · {facts.cell.split('/', 3)[-1]}"
         change = by_cell.get(facts.cell)

@@ -29,7 +29,6 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end, kinds, takes
 from harness.io.files.locations import cache_dir
 from harness.io.processes.hub import run_tool
-from harness.judging.answers import works
 from harness.judging.origins import LOCAL_ACCESS, kernel_file, lines_of, ptx_origins, sass_origins
 from harness.judging.ptxas.cubin import CubinError, code_sha256
 from harness.judging.ptxas.sass import line_tables
@@ -356,32 +355,20 @@ def compare_sides(
         else:
             other.append(Change(kind=ChangeKind.SAME_OK, older=before, newer=facts))
     launched = {_place(facts) for facts in new.values()}
-
-    def gone(facts: Facts) -> str | None:
-        is_out = is_whole or _place(facts) in launched
-        return exclusion_of(matrix, facts) or ("head does not launch it" if is_out else None)
-
     changes = compare(
         old.values(),
         new.values(),
         runs=(base[1], head[1]),
         expectations=matrix.expect if matrix else (),
-        excluded=gone,
+        excluded=partial(exclusion_of, matrix),
+        removed=lambda facts: is_whole or _place(facts) in launched,
     )
     moved = {change.facts.cell for change in (*changes.changes, *changes.informational)}
-    alive: dict[str, list[int]] = {}
-    for side, facts_of in enumerate((old, new)):
-        for facts in facts_of.values():
-            if not facts.is_executed:
-                numbers = alive.setdefault(_place(facts), [0, 0, 0, 0])
-                numbers[2 * side] += works(facts.verdict, facts.stage)
-                numbers[2 * side + 1] += 1
     return PullRequest(
         changes=changes,
         cells=tuple(new.values()),
         same_code=same,
         other_code=tuple(change for change in other if change.facts.cell not in moved),
-        alive={place: (a, b, c, d) for place, (a, b, c, d) in alive.items()},
     )
 
 

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from harness.cells.spelling import show_command
+from harness.judging.answers import is_failure
 from harness.tables.said import SaidLine, Tone, say
 from harness.tables.survivors import common_reason
-from harness.values.change import Change, ChangeKind, Changes, Facts, Severity, Surprise
+from harness.values.change import Change, ChangeKind, Changes, ConfigSet, Facts, Severity, Surprise
 from harness.values.kernel import Config, Scalar
 from harness.values.row import SCHEMA
 from harness.values.toolchain import BUNDLED, EMULATOR, EXECUTOR_NAMES, assembler_name
@@ -42,24 +43,25 @@ class ChangeGroup:
 
 
 def group_changes(changes: Iterable[Change]) -> list[ChangeGroup]:
-    """The groups by kind, in the order of `Kind`; new failures before what works; large first."""
+    """The groups by kind, the gravest first, new failures after what is worse; then the largest."""
     by_key: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
         by_key.setdefault(_key(change), []).append(change)
     groups = [_group(members) for members in by_key.values()]
     order = list(ChangeKind)
 
-    def place(group: ChangeGroup) -> tuple[int, bool, int]:
-        newer = group.changes[0].newer
-        is_well = group.kind is ChangeKind.NEW and newer is not None and newer.verdict.compiles
-        return order.index(group.kind), is_well, -len(group.changes)
+    def place(group: ChangeGroup) -> tuple[int, int, int]:
+        facts = group.changes[0].facts
+        is_new_failure = group.kind is ChangeKind.NEW and is_failure(facts.verdict)
+        kind = ChangeKind.FIXED if is_new_failure else group.kind
+        return order.index(kind), -is_new_failure, -len(group.changes)
 
     return sorted(groups, key=place)
 
 
 def _key(change: Change) -> tuple[object, ...]:
     issue = change.expectation.issue if change.expectation else None
-    if change.kind is ChangeKind.MISSING:
+    if change.kind in (ChangeKind.MISSING, ChangeKind.REMOVED):
         return (change.kind,)
     if change.kind is ChangeKind.EXCLUDED:
         return change.kind, change.why
@@ -67,8 +69,10 @@ def _key(change: Change) -> tuple[object, ...]:
         return change.kind, _outcome(change.newer), change.since
     if change.steps:
         gravest = change.steps[0]
-        return change.kind, gravest.metric, gravest.worse, change.since, issue
-    return change.kind, _outcome(change.older), _outcome(change.newer), change.since, issue
+        other = change.is_of_other_configs
+        return change.kind, gravest.metric, gravest.worse, change.since, issue, other
+    words = _set_words(change)
+    return change.kind, _outcome(change.older), _outcome(change.newer), change.since, issue, words
 
 
 def _outcome(facts: Facts | None) -> tuple[str, str | None] | None:
@@ -109,11 +113,13 @@ def _group(changes: Sequence[Change]) -> ChangeGroup:
 def _what(changes: Sequence[Change]) -> str:
     first = changes[0]
     if first.steps:
-        return _steps(changes)
+        return f"{_steps(changes)}{_set_words(first)}"
     older = [change.older for change in changes if change.older]
     newer = [change.newer for change in changes if change.newer]
     if first.kind is ChangeKind.MISSING:
         return f"was {_verdicts(older)}"
+    if first.kind is ChangeKind.REMOVED:
+        return f"the source does not launch it any more; was {_verdicts(older)}"
     if first.kind is ChangeKind.EXCLUDED:
         return f"since then, by the matrix ({first.why}); was {_verdicts(older)}"
     if first.kind is ChangeKind.NEW:
@@ -127,7 +133,23 @@ def _what(changes: Sequence[Change]) -> str:
         before = _said(older)
     if first.kind is ChangeKind.REGRESSED and first.expectation:
         before = f"expected {first.expectation.verdict}, {before}"
-    return f"{before} -> {_said(newer)}"
+    return f"{before} -> {_said(newer)}{_set_words(first)}"
+
+
+def _set_words(change: Change) -> str:
+    """What its set of configs adds to the words of a cell: nothing, where some of it still work."""
+    changed, configs = change.is_of_other_configs, change.configs
+    if change.steps:
+        return ", for the best config of another list" if changed else ""
+    if configs and (changed or (configs.older[1] > 1 and not configs.newer[0])):
+        return f"; {'another list: ' if changed else ''}{set_said(configs)}"
+    return ""
+
+
+def set_said(configs: ConfigSet) -> str:
+    """`0 of 8 configs work, before 8 of 8`."""
+    (before, old), (now, new) = configs.older, configs.newer
+    return f"{now:,} of {new:,} configs work, before {before:,} of {old:,}"
 
 
 def _expected(change: Change) -> str:

@@ -403,14 +403,34 @@ def test_a_run_and_itself_differ_in_nothing(run: list[Facts]) -> None:
 
 
 _MIRROR = {
-    ChangeKind.REGRESSED: {ChangeKind.FIXED, ChangeKind.MUTATED, ChangeKind.UNTESTABLE},
+    ChangeKind.REGRESSED: {
+        ChangeKind.FIXED,
+        ChangeKind.MUTATED,
+        ChangeKind.UNTESTABLE,
+        ChangeKind.REMOVED,
+    },
     ChangeKind.FIXED: {ChangeKind.REGRESSED},
-    ChangeKind.METRIC_WORSE: {ChangeKind.METRIC_BETTER},
-    ChangeKind.METRIC_BETTER: {ChangeKind.METRIC_WORSE},
+    ChangeKind.METRIC_WORSE: {ChangeKind.METRIC_BETTER, ChangeKind.REMOVED},
+    ChangeKind.METRIC_BETTER: {ChangeKind.METRIC_WORSE, ChangeKind.REMOVED},
+    # Another config has come in its place, and goes on the way back.
+    ChangeKind.REMOVED: {
+        ChangeKind.NEW,
+        ChangeKind.REGRESSED,
+        ChangeKind.METRIC_WORSE,
+        ChangeKind.METRIC_BETTER,
+        ChangeKind.UNTESTABLE,
+        ChangeKind.INFRA,
+        ChangeKind.FLAKY,
+    },
     ChangeKind.MISSING: {ChangeKind.NEW},
-    ChangeKind.UNTESTABLE: {ChangeKind.NEW, ChangeKind.REGRESSED},
-    ChangeKind.INFRA: {ChangeKind.NEW},
-    ChangeKind.NEW: {ChangeKind.MISSING, ChangeKind.UNTESTABLE, ChangeKind.INFRA},
+    ChangeKind.UNTESTABLE: {ChangeKind.NEW, ChangeKind.REGRESSED, ChangeKind.REMOVED},
+    ChangeKind.INFRA: {ChangeKind.NEW, ChangeKind.REMOVED},
+    ChangeKind.NEW: {
+        ChangeKind.MISSING,
+        ChangeKind.REMOVED,
+        ChangeKind.UNTESTABLE,
+        ChangeKind.INFRA,
+    },
     ChangeKind.MUTATED: {ChangeKind.MUTATED, ChangeKind.REGRESSED},
 }
 
