@@ -183,7 +183,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_of_other_configs(self) -> bool:
         """Whether the two sides are different configs of one launch."""
-        return bool(self.older and self.newer and self.older.config != self.newer.config)
+        return bool(self.older and self.newer and self.older.place != self.newer.place)
 
     @property
     def facts(self) -> Facts:
@@ -249,11 +249,11 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `command` makes it again, `cells` are those of head. `same_code` counts those whose machine code
     is that of base, `other_code` has those that have other code and the same numbers.
-    `unexpected` counts the failures of head that no expectation has, `failures` are launches
-    that could be captured in base alone. `lines` are the places of what got worse, by cell:
-    paths below head, and lines from 1. `unreached` are the files that differ, in comments alone,
-    where nothing was compiled for that reason. `firsts` are launches whose predicted fastest config
-    is another one.
+    `unexpected` counts the failures of head that no expectation has, `failures` are launches that
+    could be captured in base alone. `lines` are the places of what got worse, by cell: paths below
+    head, and lines from 1. `renamed` says which launches have another name in head. `unreached` are
+    the files that differ, in comments alone, where nothing was compiled for that reason. `firsts`
+    are launches whose predicted fastest config is another one.
     """
 
     changes: Changes
@@ -267,6 +267,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     firsts: tuple[FirstLost, ...] = ()
+    renamed: tuple[str, ...] = ()
     lines: Mapping[str, tuple[str, int]] = {}
     unreached: tuple[str, ...] | None = None
 

@@ -27,6 +27,7 @@ from harness.cli.running import execution_options, run_to_the_end
 from harness.io.files.locations import create_folder
 from harness.io.files.writing import write_atomically
 from harness.matrix.diff.forms import as_junit, as_markdown, as_sarif, pr_document, pr_said
+from harness.matrix.diff.pairing import pair_launches, renaming
 from harness.matrix.diff.pull_request import (
     Side,
     base_of,
@@ -229,16 +230,18 @@ def _of_folders(
             )
         old = set(before.report.failures) if before else set()
         failures = tuple(failure for failure in after.report.failures if failure not in old)
+        named = pair_launches(before.launches, after.launches) if before else {}
         result = compare_sides(
             (store, before.report.run if before else None),
             (store, after.report.run),
             matrix,
+            named=named,
             is_whole=not failures,
         )
         lines = lines_of_worse(result, store, head)
         firsts: tuple[FirstLost, ...] = ()
         if before and result.same_code < len(result.cells):
-            firsts = run_to_the_end(firsts_lost(result, before, after, store, options))
+            firsts = run_to_the_end(firsts_lost(result, before, after, named, store, options))
     ran = after.report
     notes = tuple(dict.fromkeys((*ran.warnings, *sorted(old & set(ran.failures)))))
     return structs.replace(
@@ -249,6 +252,7 @@ def _of_folders(
         lines=lines,
         unexpected=ran.unexpected,
         firsts=firsts,
+        renamed=tuple(renaming(named)),
         failures=failures,
         notes=notes,
     )

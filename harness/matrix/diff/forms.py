@@ -52,7 +52,8 @@ def pr_said(result: PullRequest) -> list[SaidLine]:
     said = changes_said(
         result.changes, informational=True, sides=_sides(result), calm=_calm(result)
     )
-    return [*said, *map(say, _predicted(result)), say(_code_words(result))]
+    more = (*result.renamed, *_predicted(result), _code_words(result))
+    return [*said, *map(say, more)]
 
 
 def _predicted(result: PullRequest) -> list[str]:
@@ -108,7 +109,8 @@ class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
 
     `cells` counts those of head, `same_code` those of them whose machine code is that of base,
     `other_code` those whose code is another one with the same numbers, `unexpected` the failures of
-    head that no matrix expects. `failures` are launches that could be captured in base alone.
+    head that no matrix expects. `renamed` says which
+    launches have another name in base, `failures` which could be captured there alone.
     `predicted` are launches whose predicted fastest config is another one, as `triage rank` orders.
     """
 
@@ -122,6 +124,7 @@ class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
     alive: Sequence[ConfigsAlive]
     predicted: Sequence[FirstLost]
     not_compiled_because: str | None
+    renamed: Sequence[str]
     failures: Sequence[str]
     notes: Sequence[str]
 
@@ -142,6 +145,7 @@ def pr_document(result: PullRequest) -> PullRequestDocument:
         ],
         predicted=result.firsts,
         not_compiled_because=None if result.unreached is None else _code_words(result),
+        renamed=result.renamed,
         failures=result.failures,
         notes=result.notes,
     )
@@ -175,6 +179,7 @@ def as_markdown(result: PullRequest) -> str:
     lines += [
         f"{markdown_code(result.base)} → {markdown_code(result.head)}, {_code_words(result)}."
     ]
+    lines += [f"- {markdown_cell(words)}" for words in result.renamed[:20]]
     lines += [f"- not captured: {markdown_cell(failure)}" for failure in result.failures[:20]]
     for title, some in (
         ("Worse", worse),
@@ -239,8 +244,10 @@ def _fewer(result: PullRequest) -> str:
     )
     if not sets:
         return ""
-    worst = min(sets, key=lambda each: (each.newer[0] > 0, each.newer[0] - each.older[0]))
-    more = f"; and {len(sets) - 1:,} more" if len(sets) > 1 else ""
+    worst = min(
+        sets, key=lambda each: (each.newer[0] > 0, each.newer[0] - each.older[0], _place(each))
+    )
+    more = f" (and {len(sets) - 1:,} more)" if len(sets) > 1 else ""
     words = f"{worst.kernel} · {worst.launch} on {worst.target}: {set_said(worst)}{more}"
     return f": {markdown_cell(words)}"
 

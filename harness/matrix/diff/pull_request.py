@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from harness.judging.ptxas.cubin import CubinError, code_sha256
 from harness.judging.ptxas.sass import line_tables
 from harness.matrix.diff.between_runs import all_runs
 from harness.matrix.diff.compare import compare
+from harness.matrix.diff.pairing import Launches, LaunchName
 from harness.matrix.nights.night import (
     MatrixOptions,
     MatrixReport,
@@ -74,6 +75,18 @@ class SideRun(msgspec.Struct, frozen=True, kw_only=True):
     matrix: Matrix
     report: MatrixReport
     cells: tuple[PlannedCell, ...]
+
+    @property
+    def launches(self) -> Launches:
+        """Each launch with its arguments, but for those that its configs set."""
+        launches: dict[LaunchName, str] = {}
+        for cell in self.cells:
+            name = LaunchName(cell.cell.kernel, cell.cell.launch)
+            if name not in launches:
+                given = cell.record.arguments if cell.record else []
+                own = [one for one in given if one.get("name") not in cell.cell.config.as_dict()]
+                launches[name] = msgspec.json.encode(own, order="sorted").decode()
+        return launches
 
 
 # Where base and head lie.
@@ -254,9 +267,16 @@ def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) ->
 
 
 async def firsts_lost(
-    result: PullRequest, base: SideRun, head: SideRun, store: Store, options: MatrixOptions
+    result: PullRequest,
+    base: SideRun,
+    head: SideRun,
+    named: Mapping[LaunchName, LaunchName],
+    store: Store,
+    options: MatrixOptions,
 ) -> tuple[FirstLost, ...]:
     """Launches whose machine code changed and whose predicted fastest config is another one.
+
+    `named` says what the launches of base are in head.
 
     Raises:
         StorageError: results cannot be read or written.
@@ -264,15 +284,17 @@ async def firsts_lost(
     moved = (*result.changes.changes, *result.changes.informational, *result.other_code)
     names = {change.facts.cell for change in moved if not change.facts.is_executed}
     known = {facts.cell for facts in result.cells}
-    changed = {
-        _launch(cell) for run in (base, head) for cell in run.cells if str(cell.cell) in names
-    }
+    sides = [
+        [(cell, _in_head(cell.cell, own)) for cell in run.cells]
+        for run, own in ((base, named), (head, dict[LaunchName, LaunchName]()))
+    ]
+    changed = {_launch(at) for side in sides for _, at in side if str(at) in names}
     orders: list[dict[CellId, RankedLaunch]] = []
-    for run in (base, head):
+    for run, side in zip((base, head), sides, strict=True):
         launches: dict[CellId, list[PlannedCell]] = {}
-        for cell in run.cells:
-            if str(cell.cell) in known and _launch(cell) in changed:
-                launches.setdefault(_launch(cell), []).append(cell)
+        for cell, at in side:
+            if str(at) in known and _launch(at) in changed:
+                launches.setdefault(_launch(at), []).append(cell)
         with _inside(run.side):
             async with matrix_bench(store, options, run.matrix) as bench:
                 ranked = {key: await ranked_cells(bench, cells) for key, cells in launches.items()}
@@ -281,8 +303,13 @@ async def firsts_lost(
     return tuple(filter(None, (first_lost(*pair) for pair in pairs)))
 
 
-def _launch(cell: PlannedCell) -> CellId:
-    return replace(cell.cell, config=Config.of({}))
+def _launch(cell: CellId) -> CellId:
+    return replace(cell, config=Config.of({}))
+
+
+def _in_head(cell: CellId, named: Mapping[LaunchName, LaunchName]) -> CellId:
+    own = LaunchName(cell.kernel, cell.launch)
+    return replace(cell, **named.get(own, own)._asdict())
 
 
 def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, tuple[str, int]]:
@@ -332,9 +359,12 @@ def compare_sides(
     head: tuple[Store, int],
     matrix: Matrix | None = None,
     *,
+    named: Mapping[LaunchName, LaunchName] | None = None,
     is_whole: bool = True,
 ) -> PullRequest:
     """Compare two runs by machine code: cells that differ in names and line tables are the same.
+
+    `named` says what the launches of base are in head, where that is known.
 
     What head does not launch any more was taken out; unless its run is not whole: then a launch
     of which nothing is left is missing.
@@ -342,8 +372,8 @@ def compare_sides(
     Raises:
         StorageError: the results cannot be read.
     """
-    old = {} if base[1] is None else _facts(base[0], base[1])
-    new = _facts(*head)
+    old = {} if base[1] is None else _facts(base[0], base[1], named or {})
+    new = _facts(*head, {})
     same, other = 0, list[Change]()
     for cell, facts in new.items():
         before = old.get(cell)
@@ -372,13 +402,16 @@ def compare_sides(
     )
 
 
-def _facts(store: Store, run: int) -> dict[str, Facts]:
+def _facts(store: Store, run: int, named: Mapping[LaunchName, LaunchName]) -> dict[str, Facts]:
     """The cells of a run in their order; a file, of PTX too, is the same one on both sides."""
     cells = {}
     for stored in store.run_bodies(run):
         facts = msgspec.json.decode(stored.row, type=Facts)
-        cell = facts.cell.replace(f"/{PTX}-{program_of(facts.cell)}/", f"/{PTX}/")
-        cells[cell] = replace(facts, cell=cell, file=None)
+        own = LaunchName(facts.kernel, facts.launch)
+        name = named.get(own, own)
+        cell = "/".join(name) + facts.cell.removeprefix("/".join(own))
+        cell = cell.replace(f"/{PTX}-{program_of(facts.cell)}/", f"/{PTX}/")
+        cells[cell] = replace(facts, cell=cell, file=None, **name._asdict())
     return dict(sorted(cells.items()))
 
 

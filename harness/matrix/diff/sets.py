@@ -168,7 +168,7 @@ def _quality(facts: Facts) -> tuple[bool, bool, int, int]:
 
 
 def _shared(one: Facts, other: Facts) -> int:
-    return sum(other.config.get(name) == value for name, value in one.config.items())
+    return len(one.config.items() & other.config.items())
 
 
 def _with_set(change: Change, sets: Mapping[_Key, ConfigSet]) -> Change:
