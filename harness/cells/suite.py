@@ -59,7 +59,7 @@ class TestOnTarget(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failing(self) -> list[Row]:
         """Configs that do not work."""
-        return [row for row in self.rows if is_failing(row)]
+        return [row for row in self.rows if row.verdict.fails]
 
     @property
     def wrong(self) -> list[RunRow]:
@@ -84,11 +84,6 @@ class FileResult(msgspec.Struct, frozen=True, kw_only=True):
 
 Execute = Callable[[Sequence[Selection]], Any]
 """Executes what is selected, as `run_selections` does."""
-
-
-def is_failing(row: Row) -> bool:
-    """It is known not to work."""
-    return not row.verdict.compiles and not row.verdict.tells_nothing
 
 
 class _Listening(Steering):
@@ -251,7 +246,7 @@ def suite_said(results: Sequence[FileResult]) -> list[Block]:
         f"{_name(row)}, {row.target}: {row.verdict.value}: {row.reason}"
         for result in results
         for row in result.rows
-        if is_failing(row)
+        if row.verdict.fails
     )
     failures.update(
         f"{_name(row)}, {row.target}: {row.run.value}: {row.run_reason}"
@@ -272,7 +267,7 @@ def _lines(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
         for row in result.rows:
             kind = row.verdict
             word = kind.value if kind in (VerdictKind.OK, VerdictKind.SICK) else "failing"
-            word = "not known" if kind.tells_nothing else word
+            word = word if kind.compiles or kind.fails else "not known"
             counts.setdefault((_name(row), row.target), Counter())[word] += 1
         for executed in result.runs:
             own = counts.setdefault((_name(executed), executed.target), Counter())

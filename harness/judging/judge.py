@@ -31,10 +31,9 @@ from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import DEFAULT_THRESHOLDS, Stage, Thresholds, Verdict, VerdictKind
 
 # Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
-# most often from the system, for lack of memory.
+# most often from the system, for lack of memory; SIGXCPU for a limit of the user's shell.
 _OWN_SIGNALS = frozenset(
-    signals.Signals[f"SIG{name}"]
-    for name in ("ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS", "XCPU")
+    signals.Signals[f"SIG{name}"] for name in ("ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS")
 )
 _SHELL_SIGNAL = 128
 
@@ -62,17 +61,18 @@ def failed(
 
 def stopped(process_end: ProcessEnd, stage: Stage, who: str) -> Verdict | None:
     """The verdict where the compiler did not end by itself."""
-    for is_so, kind, words in (
-        (process_end.timed_out, VerdictKind.TIMEOUT, "timed out"),
-        (process_end.over_memory, VerdictKind.OUT_OF_MEMORY, "out of memory"),
+    for is_so, kind, words, more in (
+        (process_end.timed_out, VerdictKind.TIMEOUT, "timed out", "--timeout allows more"),
         (
-            process_end.flooded,
-            VerdictKind.PTXAS_ERROR if stage is Stage.CUBIN else VerdictKind.PASS_FAILURE,
-            "flooded its output",
+            process_end.over_memory,
+            VerdictKind.OUT_OF_MEMORY,
+            "out of memory",
+            "--memory allows more",
         ),
+        (process_end.flooded, VerdictKind.INFRA, "", "no option allows more"),
     ):
         if is_so:
-            reason = f"{who} was {process_end.words}"
+            reason = f"{who} was not finished: {process_end.words}; {more}"
             return failed(kind, stage, reason, message=f"{who} {words}")
     number = death_signal(process_end)
     if number is not None and number not in _OWN_SIGNALS:

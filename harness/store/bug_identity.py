@@ -40,7 +40,7 @@ _WORDLESS = re.compile(
     r"|Failures have been detected while processing.*"
     r"|A signal was caught while processing the MLIR module.*"
     r"|ptxas ended with exit code N(?: and left no complete cubin|: it said nothing)"
-    r"|.* (?:timed out|out of memory|flooded its output)"
+    r"|.* (?:timed out|out of memory)"
     r"|lowered to a trap|the kernel only traps"
     r")",
     re.IGNORECASE,

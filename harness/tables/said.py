@@ -97,5 +97,5 @@ _TONES = {
 
 def verdict_said(verdict: VerdictKind, more: Sequence[SaidLine] = ()) -> SaidLine:
     """A verdict in its tone, and what follows it."""
-    tone = _TONES.get(verdict, Tone.FAINT if verdict.tells_nothing else Tone.BAD)
+    tone = _TONES.get(verdict, Tone.BAD if verdict.fails else Tone.FAINT)
     return sum(more, say(verdict.value, tone))

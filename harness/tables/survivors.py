@@ -201,8 +201,8 @@ def _headline(rows: Sequence[Row], untried: int) -> str:
     total = len(rows)
     healthy = [row for row in rows if row.verdict in HEALTHY]
     sick = [row for row in rows if row.verdict is VerdictKind.SICK]
-    unknown = [row for row in rows if row.verdict.tells_nothing]
-    failed = total - len(healthy) - len(sick) - len(unknown)
+    failed = sum(row.verdict.fails for row in rows)
+    unknown = total - len(healthy) - len(sick) - failed
     compiles = len(healthy) + len(sick)
     are_runs = all(row.verdict.is_of_run for row in rows)
     one, many = ("is right", "are right") if are_runs else ("compiles", "compile")
@@ -212,7 +212,7 @@ def _headline(rows: Sequence[Row], untried: int) -> str:
     if failed:
         parts.append(f"{failed} {'does' if failed == 1 else 'do'} not work")
     if unknown:
-        parts.append(f"{len(unknown)} could not be determined")
+        parts.append(f"{unknown} could not be determined")
     if untried:
         parts.append(f"{untried} {'was' if untried == 1 else 'were'} not tried")
     every = f"{total} of {total + untried}" if untried else f"{total}"

@@ -44,7 +44,7 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
         if self.over_memory:
             return f"killed at {self.peak_rss / 2**30:.1f} GiB"
         if self.flooded:
-            return "killed for flooding its output"
+            return "killed for writing more than a file may hold here"
         if self.signal is not None:
             return f"died by {signal_name(self.signal)}"
         return f"exit code {self.exit_code}"

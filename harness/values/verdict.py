@@ -60,6 +60,11 @@ class VerdictKind(StrEnum):
         return VERDICTS[self].says is Says.WORKS
 
     @property
+    def fails(self) -> bool:
+        """It is known not to work; what a limit of `triage` ended was not finished, and is not."""
+        return VERDICTS[self].says is Says.FAILS
+
+    @property
     def is_of_run(self) -> bool:
         """It is of PTX that was executed, or was to be."""
         return VERDICTS[self].is_of_run

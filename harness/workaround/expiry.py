@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from harness.io.packages.versions import toolchain_order
+from harness.judging.answers import COULD_NOT_TELL
 from harness.values.bug import KeptWorkaround
 from harness.values.cell import LaunchLabel
 from harness.values.change import Facts
@@ -99,7 +100,7 @@ def _place(of: Facts | Row) -> tuple[object, ...]:
 
 
 def _tells(fact: Facts) -> bool:
-    return not fact.verdict.tells_nothing
+    return fact.verdict not in COULD_NOT_TELL
 
 
 def is_known(workarounds: Iterable[KeptWorkaround], facts: Facts) -> bool:

@@ -105,8 +105,8 @@ def command(
     else:
         _print(report, words, many=many)
     kinds = [row.verdict for row in rows]
-    is_failing = any(not kind.compiles and not kind.tells_nothing for kind in kinds)
-    is_incomplete = report.failures or any(kind.tells_nothing for kind in kinds)
+    is_failing = any(kind.fails for kind in kinds)
+    is_incomplete = report.failures or not all(kind.compiles for kind in kinds)
     raise click.exceptions.Exit(1 if is_failing else 4 if is_incomplete else 0)
 
 

@@ -62,7 +62,7 @@ class _State:
         self.worked += not row.cached
         self.verdicts[row.verdict] += 1
         kind = row.verdict
-        if not kind.compiles and not kind.tells_nothing:
+        if kind.fails:
             key = row.signature or row.verdict
             self.failures[key] += 1
             self.reasons.setdefault(key, f"{row.verdict}: {row.reason}")

@@ -126,6 +126,14 @@ def test_what_tells_the_failures_apart() -> None:
     assert found.fates[0].where == "num_warps=4|8"
 
 
+@pytest.mark.parametrize("verdict", ["timeout", "out_of_memory", "infra"])
+def test_what_a_limit_ended_is_not_said_to_fail(verdict: str) -> None:
+    rows = [row(num_warps=4), row("rejected", num_warps=2), row(verdict, num_warps=8)]
+    assert survivors(rows).headline == (
+        "3 configs: 1 compiles; 1 does not work; 1 could not be determined."
+    )
+
+
 def test_reasons_that_differ_in_numbers_become_spans() -> None:
     rows = [
         row("sick", stage="cubin", reason=f"spills {n:,} B stores", num_warps=n)

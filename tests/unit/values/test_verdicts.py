@@ -19,6 +19,8 @@ def test_those_of_runs_are_the_verdicts_that_a_run_can_have() -> None:
 def test_each_verdict_works_fails_or_could_not_tell() -> None:
     for kind, facts in VERDICTS.items():
         assert kind.compiles == (facts.says is Says.WORKS)
+        assert kind.fails == (facts.says is Says.FAILS)
+        assert (kind in COULD_NOT_TELL) == (not kind.compiles and not kind.fails)
         assert (kind in COULD_NOT_TELL) == (facts.says in (Says.NOTHING, Says.OUR_LIMIT))
         # A limit of `triage` may have ended a compiler that hangs: that is a failure, too.
         assert is_failure(kind) == (facts.says in (Says.FAILS, Says.OUR_LIMIT))
