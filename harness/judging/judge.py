@@ -97,7 +97,7 @@ def after(words: str) -> str:
 
 
 def died(process_end: ProcessEnd, stage: Stage, who: str, words: str, *, log: str = "") -> Verdict:
-    """The verdict on a compiler that left no result and no error; `said` are its last words."""
+    """The verdict on a compiler that left no result and no error; `words` are its last."""
     number = death_signal(process_end)
     if number is None:
         reason = f"{who} ended with {process_end.words} in stage {stage.value} and left no result"
@@ -124,6 +124,8 @@ def judge_assembly(
     code = message.code if message else None
     # A reproducer may rename the kernel: its name is not part of the failure.
     nameless = messages.without_name(words, entry)
+    if messages.NO_MEMORY.search(words):
+        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"ptxas ran out of memory: {words}")
     number = death_signal(process_end)
     if number is not None:
         refused = _cannot_do((words, *_errors(log)))
@@ -182,8 +184,6 @@ def _judge_complaint(
     refused = _cannot_do((words, *_errors(log)))
     if refused:
         return failed(VerdictKind.UNSUPPORTED, stage, refused)
-    if messages.PTXAS_NO_MEMORY.search(words):
-        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"ptxas ran out of memory: {words}")
     if messages.PTXAS_FILE_TROUBLE.search(words):
         reason = f"ptxas could not read or write a file: {words}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
@@ -205,6 +205,8 @@ def judge_lowering(lowering: Lowering) -> Verdict:
     if lowering.error is not None:
         return _judge_raised(lowering.error, stage, lowering.log)
     words, ended = messages.last_words(lowering.log), lowering.end.words
+    if messages.NO_MEMORY.search(words):
+        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"Triton ran out of memory: {words}")
     if messages.TRITON_UNKNOWN_CAPABILITY.search(words) or messages.LLVM_UNSUPPORTED.search(words):
         return _unsupported(stage, words)
     number = death_signal(lowering.end)

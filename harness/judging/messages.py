@@ -37,7 +37,8 @@ PTXAS_NOT_ON_TARGET = re.compile(
 PTXAS_FILE_TROUBLE = re.compile(
     r"could not be opened|[Cc]ould not open|No space left on device|[Cc]an(?:no|')t open"
 )
-PTXAS_NO_MEMORY = re.compile(r"Memory allocation failure|[Oo]ut of memory")
+# And where there was no memory for it: ptxas 11.7 - 13.5, LLVM 19 - 22, the library of C++.
+NO_MEMORY = re.compile(r"Memory allocation failure|[Oo]ut of memory|\bstd::bad_alloc\b")
 _INTERNAL_ERROR = re.compile(r"\binternal (?:compiler )?error\b", re.IGNORECASE)
 _INTERNAL = re.compile(r"\binternal\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'")
@@ -101,6 +102,7 @@ _CAUGHT = "A signal was caught while processing the MLIR module"
 _GENERIC_ERRORS = (
     "Failures have been detected while processing",
     "PassManager::run failed",
+    "RuntimeError: PassManager::run failed",
     _CAUGHT,
 )
 # The assertion without words that started a chain of exceptions, as its source code has it.

@@ -117,7 +117,8 @@ def test_our_own_trouble_says_nothing_of_the_kernel() -> None:
 def test_nothing_assembled_is_never_ok(lowering: Lowering | None) -> None:
     verdict = judge(CellEvidence(target=Target.parse("sm_90"), lowering=lowering))
     assert verdict.kind is VerdictKind.INFRA
-    assert "nothing was assembled" in verdict.reason
+    why = "Triton succeeded and left no PTX" if lowering else "there is no PTX"
+    assert verdict.reason == f"nothing was assembled: {why}"
 
 
 def test_an_abort_in_llvm_is_a_crash() -> None:
@@ -169,8 +170,55 @@ def test_a_kill_that_a_shell_reports_as_137_is_a_kill_from_outside() -> None:
         assert verdict.signature is None
 
 
+def test_only_a_kill_hints_at_a_lack_of_memory() -> None:
+    assert judge(ran(signal=15)).reason == "ptxas was killed from outside by SIGTERM"
+
+
 def test_a_child_that_left_no_result_is_our_trouble() -> None:
-    assert judge(died(ProcessEnd(exit_code=70))).kind is VerdictKind.INFRA
+    verdict = judge(died(ProcessEnd(exit_code=70), "fatal: no such folder\n"))
+    assert (verdict.kind, verdict.reason) == (
+        VerdictKind.INFRA,
+        "Triton ended with exit code 70 in stage llir and left no result: fatal: no such folder",
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "LLVM ERROR: out of memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+    ],
+)
+def test_who_dies_for_want_of_memory_has_not_crashed(words: str) -> None:
+    said = f"ptxas fatal   : Memory allocation failure\n{words}\n"
+    for verdict in (judge(died(ProcessEnd(signal=6), words)), judge(ran(said=said, signal=6))):
+        assert verdict.kind is VerdictKind.OUT_OF_MEMORY
+        assert " ran out of memory: " in verdict.reason
+
+
+def test_who_dies_with_words_or_without() -> None:
+    assert judge(died(ProcessEnd(signal=11))).reason == (
+        "Triton died by SIGSEGV in stage llir, saying nothing"
+    )
+    assert judge(ran(said="terminate called: no way\n", signal=6)).reason == (
+        "ptxas died by SIGABRT: terminate called: no way"
+    )
+    refused = judge(ran(said="ptxas fatal   : Unsupported .target 'sm_103a'\n", signal=11))
+    assert (refused.kind, refused.reason) == (
+        VerdictKind.UNSUPPORTED,
+        "this ptxas cannot do it: Unsupported .target 'sm_103a' (then it died by SIGSEGV)",
+    )
+    assert judge(died(ProcessEnd(exit_code=1), CANNOT_SELECT.format(3))).reason == (
+        "LLVM ended Triton's process (exit code 1) in stage llir: " + CANNOT_SELECT.format(3)
+    )
+
+
+def test_ptxas_that_fails_is_not_well_for_the_cubin_that_it_left() -> None:
+    verdict = judge(structs.replace(ran(255, cubin=True), log=None))
+    assert (verdict.kind, verdict.reason) == (
+        VerdictKind.PTXAS_ERROR,
+        "ptxas ended with exit code 255: it said nothing",
+    )
 
 
 @pytest.mark.parametrize(
@@ -398,6 +446,58 @@ def test_a_failing_pass_is_named() -> None:
 )
 def test_what_triton_raises(message: str, kinds: tuple[str, ...], kind: VerdictKind) -> None:
     assert judge(raised(message, kinds=kinds, stage="ptx")).kind is kind
+
+
+def test_what_triton_says_of_resources_is_said_with_its_numbers() -> None:
+    message = "out of resource: shared memory, Required: 255512, Hardware limit: 232448. Reducing"
+    assert judge(raised(message, stage="ptx")).reason == (
+        "needs 255,512 of shared memory, the target allows 232,448 (says Triton)"
+    )
+
+
+PIPELINE = "note: Pipeline failed while executing [`Coalesce` on 'builtin.module' operation]\n"
+CAUGHT = "k.ttir:1:1: error: A signal was caught while processing the MLIR module: reproducer\n"
+NO_LAYOUT = "k.ttir:4:7: error: 'tt.dot' op has no layout\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "log", "said"),
+    [
+        ("no such thing", "", "stage ttgir failed: RuntimeError: no such thing"),
+        ("no such thing", NO_LAYOUT, "stage ttgir failed: 'tt.dot' op has no layout"),
+        ("PassManager::run failed", PIPELINE + NO_LAYOUT,
+         "pass Coalesce failed: 'tt.dot' op has no layout"),
+        ("PassManager::run failed", PIPELINE, "pass Coalesce failed, and nothing says why"),
+        ("PassManager::run failed", PIPELINE + CAUGHT,
+         "pass Coalesce crashed, and nothing says why"),
+        ("PassManager::run failed", ASSERTION.format("a", 1, "x == 2") + "\n" + PIPELINE + CAUGHT,
+         "pass Coalesce crashed: Utility.cpp: Assertion `x == 2' failed"),
+        ("PassManager::run failed", ASSERTION.format("a", 1, "x == 2") + "\n" + NO_LAYOUT,
+         ("stage ttgir crashed: Utility.cpp: Assertion `x == 2' failed after: "
+          "'tt.dot' op has no layout")),
+        # A log may hold what MLIR recovered from: no pass failed here.
+        ("no such thing", ASSERTION.format("a", 1, "x == 2") + "\n" + NO_LAYOUT,
+         "stage ttgir failed: 'tt.dot' op has no layout"),
+        # Said of the processor, and no reason of a stage before LLVM's.
+        ("no such thing", "'sm_100a' is not a recognized processor for this target\n",
+         "stage ttgir failed: RuntimeError: no such thing"),
+    ],
+)  # fmt: skip
+def test_where_a_stage_fails_and_why(message: str, log: str, said: str) -> None:
+    verdict = judge(raised(message, stage="ttgir", log=log))
+    assert (verdict.kind, verdict.reason) == (VerdictKind.PASS_FAILURE, said)
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [("k.ttir:1:1: error: expected '{'\n", "expected '{'"), ("", "RuntimeError: failed to parse")],
+)
+def test_ir_that_this_triton_cannot_read(log: str, said: str) -> None:
+    verdict = judge(raised("failed to parse", stage="capture", log=log))
+    assert (verdict.kind, verdict.reason) == (
+        VerdictKind.UNSUPPORTED,
+        f"this Triton cannot read the IR: {said}",
+    )
 
 
 def test_words_in_a_log_do_not_make_a_toolchain_unsupported() -> None:
