@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,9 @@ from harness.workaround.settings import (
     UserSetting,
     best_of,
     choose,
+    halved_and_doubled,
     is_gain,
+    passed_on,
     rank_key,
     without,
 )
@@ -238,7 +240,7 @@ class _Search:
         trials.bench.deadline = self._at(_PROVE)
         trials.tell(f"proving {len(chosen)} of {len(trials.results)} that were tried")
         candidates, notes = await self._proved(chosen)
-        notes = [*self.plan.notes, *notes]
+        notes = [*self.plan.notes, *self._fixed(kinds), *notes]
         pack = None
         if options.gpu:
             trials.bench.deadline = None
@@ -274,6 +276,24 @@ class _Search:
             is_time_up=not is_complete,
             notes=tuple(dict.fromkeys(notes)),
         ), pack
+
+    def _fixed(self, kinds: Collection[SettingKind]) -> list[str]:
+        """Which meta-parameters keep their values, for a launch without a tuner computes them."""
+        origin = self.trials.origin
+        if self.trials.is_tuned or SettingKind.CONFIG not in kinds:
+            return []
+        config = origin.setting.config
+        followed = {name.lower() for name in passed_on(origin.defaults, config)}
+        fixed = [
+            name
+            for name, value in config.items
+            if name not in origin.options
+            and name.lower() not in followed
+            and halved_and_doubled(value)
+        ]
+        if not fixed:
+            return []
+        return [f"no other value was tried of what the launch code itself sets: {', '.join(fixed)}"]
 
     async def _refined(self) -> list[Attempt]:
         """The settings worth showing, each without the steps that gain it nothing."""

@@ -35,7 +35,7 @@ from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage
 from harness.workaround.result import Candidate, Clause, Guard, Patch
 from harness.workaround.search import usable_versions
-from harness.workaround.settings import Setting, SettingKind, Tried, in_order, is_gain
+from harness.workaround.settings import NEUTRAL, Setting, SettingKind, Tried, in_order, is_gain
 from harness.workaround.trials import Attempt, Trials
 
 
@@ -171,8 +171,8 @@ def _docstring(guard: Guard, because: str) -> list[str]:
 
 
 def _allowed(name: str, values: Sequence[Scalar | None]) -> str:
-    # A cluster of one block is what a kernel has where its config says nothing.
-    return _tuple((*values, 1) if name == "num_ctas" and None in values else values)
+    is_neutral = name in NEUTRAL and None in values
+    return _tuple((*values, NEUTRAL[name]) if is_neutral else values)
 
 
 def _tuple(values: Sequence[object]) -> str:

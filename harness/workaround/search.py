@@ -22,11 +22,13 @@ from harness.values.row import Row
 from harness.values.toolchain import SASS, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 from harness.workaround.settings import (
+    NEUTRAL,
     Setting,
     SettingKind,
     is_gain,
     neighbours,
     newest_of_each_minor,
+    passed_on,
     rank_key,
     spread,
 )
@@ -119,17 +121,24 @@ def _neighbours(
 ) -> list[Config]:
     spills = bool(start.row.spill_stores)
     capability = trials.target.capability
-    config = start.setting.config
-    options = trials.origin.options
     return neighbours(
-        config, listed, capability=capability, spills=spills, again=again, options=options
+        start.setting.config,
+        listed,
+        capability=capability,
+        spills=spills,
+        again=again,
+        options=trials.origin.options,
+        is_tuned=trials.is_tuned,
     )
 
 
 async def _launches(trials: Trials, starts: Sequence[Setting]) -> None:
     parameters = {parameter.name for parameter in trials.selection.launches[0].spec.parameters}
     now = {**trials.origin.defaults, **dict(trials.origin.setting.launch)}
-    for name, values in trials.selection.repro.tunable:
+    tunable = dict(trials.selection.repro.tunable)
+    if not trials.is_tuned:
+        tunable = {**passed_on(now, trials.origin.setting.config), **tunable}
+    for name, values in tunable.items():
         if name in parameters:
             await trials.attempt(
                 start.with_launch({name: value})
@@ -152,7 +161,7 @@ async def _climb(trials: Trials, listed: Sequence[Setting]) -> None:
         for top in tops:
             beside = _neighbours(trials, top, configs, again=True)
             # A cluster of blocks was tried where the search began.
-            proposals = [config for config in beside if "num_ctas" not in config.as_dict()]
+            proposals = [c for c in beside if NEUTRAL.items() <= {**NEUTRAL, **c.as_dict()}.items()]
             proposals.sort(key=lambda config: config not in configs)
             new += [replace(top.setting, config=config) for config in proposals]
         await trials.attempt(new)

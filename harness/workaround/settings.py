@@ -52,6 +52,9 @@ from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON
 from harness.values.verdict import DEFAULT_THRESHOLDS, VerdictKind
 
+NEUTRAL: Mapping[str, int] = {"num_ctas": 1}
+"""What an option is where a config does not name it, if that can be said, too."""
+
 _SPILL_STEP = 1.5
 _OCCUPANCY_STEP = 0.125
 _SHARE_STEP = 0.1
@@ -174,8 +177,9 @@ class SettingStep:
     @property
     def words(self) -> str:
         """As `chunk_size 64 -> 32`."""
-        before = "none" if self.before is None else self.before
-        after = "none" if self.after is None else self.after
+        unset = NEUTRAL.get(self.name, "none") if self.is_option else "none"
+        before = unset if self.before is None else self.before
+        after = unset if self.after is None else self.after
         return f"{self.name} {before} -> {after}"
 
     @property
@@ -294,7 +298,7 @@ def without(setting: Setting, step: SettingStep, origin: Setting) -> Setting:
 
 
 # What Triton takes where a launch gives no option (its NVIDIA backend's defaults).
-_UNSET = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
+_UNSET = {"num_warps": 4, "num_stages": 3, **NEUTRAL}
 _MOST_WARPS = 16
 _MOST_STAGES = 8
 # Below none of them a kernel gets another occupancy: 64 K registers over whole warps of a block.
@@ -310,8 +314,12 @@ def neighbours(
     spills: bool = False,
     again: bool = False,
     options: Sequence[str] = OPTIONS,
+    is_tuned: bool = True,
 ) -> list[Config]:
     """The configs that differ from this one in one value, and are not listed (but for `again`).
+
+    Of a launch without a tuner (not `is_tuned`) the meta-parameters stay, for the launch code
+    computes its grid and its arguments with them; and what it names cannot be left out.
 
     Warps and powers of two among the meta-parameters are halved and doubled, stages go up and down
     by one, registers go to the next step of a ladder, to none and to the most. The first ones are
@@ -322,7 +330,10 @@ def neighbours(
     keys = {Setting(config=beside).key for beside in [config, *(() if again else listed)]}
     values = config.as_dict()
     proposals: list[Config] = []
-    for name, value in _changed(values, listed, capability, options, spills=spills):
+    for name, other in _changed(values, listed, capability, options, spills=spills):
+        value = NEUTRAL.get(name) if other is None and not is_tuned else other
+        if not is_tuned and (name not in options or value is None):
+            continue
         changed = dict(values)
         if value is None:
             changed.pop(name, None)
@@ -333,6 +344,29 @@ def neighbours(
             keys.add(Setting(config=proposal).key)
             proposals.append(proposal)
     return proposals
+
+
+def passed_on(
+    parameters: Mapping[str, Scalar | None], config: Config
+) -> dict[str, tuple[Scalar, ...]]:
+    """Other values of the parameters that a launch hands to its kernel as powers of two.
+
+    Such a parameter has the name of a meta-parameter, but for capitals, and its value: `tile` and
+    `TILE`.
+    """
+    own = {(name.lower(), value) for name, value in config.items}
+    return {
+        name: halved_and_doubled(value)
+        for name, value in parameters.items()
+        if (name.lower(), value) in own and halved_and_doubled(value)
+    }
+
+
+def halved_and_doubled(value: Scalar | None) -> tuple[int, ...]:
+    """Of a power of two; nothing of anything else."""
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 1 or value & (value - 1):
+        return ()
+    return value // 2, value * 2
 
 
 def in_order(values: Mapping[str, Scalar], like: Config) -> Config:
@@ -355,13 +389,8 @@ def _changed(
     fewer = () if spills else (warps // 2,)
     changes += [("num_warps", n) for n in (warps * 2, *fewer) if 1 <= n <= _MOST_WARPS]
     for name, value in values.items():
-        if name not in options and (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and value > 1
-            and not value & (value - 1)
-        ):
-            changes += [(name, n) for n in (int(value) // 2, int(value) * 2) if n >= 1]
+        if name not in options:
+            changes += [(name, n) for n in halved_and_doubled(value)]
     stages = _number(values, "num_stages")
     changes += [("num_stages", n) for n in (stages - 1, stages + 1) if 1 <= n <= _MOST_STAGES]
     if capability >= _CLUSTERS_SINCE:
@@ -372,7 +401,7 @@ def _changed(
 
 
 def _number(values: Mapping[str, Scalar], name: str) -> int:
-    value = values.get(name, _UNSET[name])
+    value = values.get(name)
     return value if isinstance(value, int) else _UNSET[name]
 
 

@@ -20,14 +20,13 @@ from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
-from harness.frontends.texts.python import OPTIONS
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.ptxas.options import FlagChange, option_of
 from harness.values.cell import LaunchLabel
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.limits import limits_of
-from harness.values.outcome import Lowering
+from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTX, PTXAS
@@ -118,6 +117,11 @@ class Trials:
     def takes_ptx(self) -> bool:
         """Whether that is PTX, so that the options of ptxas apply."""
         return self.back_end.takes == PTX
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the configs are those of a tuner."""
+        return self.home.record is not None and self.home.record.autotuned
 
     @property
     def target(self) -> Target:
@@ -289,13 +293,17 @@ class Trials:
                 adapt=lambda code: code.with_configs(kernel, configs),
             ),
         )
-        is_tuned = home.record.autotuned
+        is_own = launch == self.origin.setting.launch
+        # Without a tuner, other parameters of the launch may choose other meta-parameters.
+        names = None if is_own or self.is_tuned else self.origin.options
         by_key: dict[object, PlannedCell] = {}
-        for cell in plan.cells:
-            if cell.record and cell.record.kernel == kernel and _nth(cell) == _nth(home):
-                by_key.setdefault(_name(cell.cell.config, is_tuned=is_tuned), cell)
-        cells = [by_key.get(_name(setting.config, is_tuned=is_tuned)) for setting in settings]
-        return cells, plan.session
+        for cell in sorted(plan.cells, key=lambda cell: _nth(cell) != _nth(home)):
+            is_same = _nth(cell) == _nth(home)
+            if is_own:
+                is_same = _given(cell.record) == _given(home.record)
+            if cell.record and cell.record.kernel == kernel and is_same:
+                by_key.setdefault(_key(cell.cell.config, names), cell)
+        return [by_key.get(_key(setting.config, names)) for setting in settings], plan.session
 
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
         if setting.ptxas:
@@ -412,13 +420,30 @@ def _holds(flags: Sequence[str], words: Sequence[str]) -> bool:
     return any(tuple(flags[stop - len(words) : stop]) == tuple(words) for stop in ends)
 
 
-def _name(config: Config, *, is_tuned: bool) -> object:
-    """By what a config is found again among the cells of a launch.
-
-    Without a tuner the launch itself chooses the meta-parameters: they may differ with it.
-    """
-    items = [(n, v) for n, v in config.items if is_tuned or n in OPTIONS]
+def _key(config: Config, names: Sequence[str] | None) -> object:
+    """By what a config is found again among the cells of a launch: all of it, or these names."""
+    items = [(n, v) for n, v in config.items if names is None or n in names]
     return Setting(config=Config.of(dict(items))).key
+
+
+def _given(record: LaunchFacts | None) -> list[tuple[object, ...]]:
+    """What a launch gives a kernel, but for what its config, or a hook of it, may decide."""
+    arguments = record.arguments if record else []
+    return [tuple(map(argument.get, _OF_THE_LAUNCH)) for argument in arguments]
+
+
+_OF_THE_LAUNCH = (
+    "name",
+    "tensor",
+    "shape",
+    "scalar",
+    "integer",
+    "value",
+    "none",
+    "descriptor",
+    "rank",
+)
+"""Of an argument, as a capture describes it."""
 
 
 def _nth(cell: PlannedCell) -> int:

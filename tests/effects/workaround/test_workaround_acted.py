@@ -97,6 +97,33 @@ def test_a_config_that_was_not_selected_belongs_to_the_bug_of_the_one_that_was(
     assert bug.code == "C7907"
 
 
+def test_nothing_is_told_of_a_config_that_the_launch_did_not_make(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.ptxas("2.0")
+    stage.acted.act = lambda *_: "ice"
+    planned = stage.acted.stored_plan
+
+    def untuned(bench: Workbench, place: CapturePlace) -> Plan | None:
+        # As a launch without a tuner: whatever is asked for, its meta-parameters are its own.
+        plan = planned(bench, replace(place, adapt=None))
+        assert plan is not None
+        cells = [
+            replace(cell, record=replace(cell.record, autotuned=False))
+            for cell in plan.cells
+            if cell.record
+        ]
+        return replace(plan, cells=tuple(cells))
+
+    monkeypatch.setattr(stage.acted, "stored_plan", untuned)
+    (stage.folder / "kernel.acted").write_text("kernel kernel\nconfig width = 2\n")
+    report = found(stage)
+    assert report.is_needed
+    assert report.tried == len(report.listed)
+    assert not [line for line in stage.heard if line.startswith("width")]
+    assert report.notes == ("no other value was tried of what the launch code itself sets: width",)
+
+
 def test_nothing_better_is_said(stage: Stage) -> None:
     stage.ptxas("2.0")
     stage.acted.act = lambda *_: "ice"

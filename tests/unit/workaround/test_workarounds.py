@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -28,6 +29,7 @@ from harness.workaround.settings import (
     merit,
     neighbours,
     newest_of_each_minor,
+    passed_on,
     rank_key,
     spill_bytes_per_block,
     spread,
@@ -103,6 +105,29 @@ def test_what_is_listed_is_not_proposed_in_whatever_order_it_is_written() -> Non
 def test_clusters_are_proposed_where_there_are_any() -> None:
     start = config(num_warps=4)
     assert not any("num_ctas" in values for values in proposed(start, capability=80))
+
+
+def test_what_a_call_names_gets_another_value_and_never_none() -> None:
+    start = config(BLOCK=64, num_warps=4, num_ctas=2, maxnreg=128)
+    found = neighbours(start, [], capability=90, is_tuned=False)
+    assert {each.as_dict().get("num_ctas") for each in found} == {1, 2}
+    assert None not in {each.as_dict().get("maxnreg") for each in found}
+    # Its grid and its arguments follow from what the launch code computes.
+    assert {each.as_dict()["BLOCK"] for each in found} == {64}
+
+
+@pytest.mark.parametrize("after", [None, 1])
+def test_a_cluster_of_one_block_has_one_name(after: int | None) -> None:
+    origin = UserSetting(setting=Setting(config=config(num_ctas=2)), defaults={})
+    values = {} if after is None else {"num_ctas": after}
+    [step] = origin.steps_to(Setting(config=config(**values)))
+    assert step.words == "num_ctas 2 -> 1"
+
+
+def test_a_parameter_of_the_launch_that_is_a_meta_parameter_can_be_changed() -> None:
+    parameters = {"tile": 32, "head": 96, "block": 64, "n": 8, "flag": True}
+    found = passed_on(parameters, config(TILE=32, HEAD=96, BLOCK=128, FLAG=True))
+    assert found == {"tile": (16, 64)}
 
 
 def test_the_kernels_own_limits_of_registers_take_the_place_of_near_ones() -> None:
