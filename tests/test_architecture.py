@@ -356,6 +356,18 @@ def test_one_module_spawns_processes() -> None:
     assert Path("io/processes/hub.py") in spawning
 
 
+def test_siblings_end_with_the_first_error() -> None:
+    """`asyncio.gather` lets them go on with what their caller closes: `in_parallel` does not."""
+    bare = [
+        f"{module.relative_to(PACKAGE)}:{node.lineno}"
+        for module in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.gather"
+        if module != PACKAGE / "run" / "executors.py"  # its rows are kept one by one
+    ]
+    assert not bare
+
+
 def test_no_module_is_named_after_the_standard_library_or_after_nothing() -> None:
     empty_words = {"utils", "common", "helpers", "manager", "misc"}
     for path in MODULES:

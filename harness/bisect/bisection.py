@@ -25,6 +25,7 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import exact_of_distribution
+from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, gravest, is_followable, rank, read_while
 from harness.store.artifacts import UnusableArtifactError
@@ -381,7 +382,7 @@ async def _believe(search: BisectSearch, version: str, least: int) -> str | None
         if not outcome.moves_a_bound or tally.runs >= runs:
             return None
         more = (_run(search, version, again=True) for _ in range(runs - tally.runs))
-        for probe, trouble in await asyncio.gather(*more):
+        for probe, trouble in await in_parallel(more):
             if trouble:
                 return trouble
             tallies[version] += tally_of(probe)
@@ -443,7 +444,7 @@ async def _chosen(search: BisectSearch, cells: Sequence[PlannedCell]) -> Planned
         raise UsageError(
             f"{len(cells)} configs match; name one by --config, or a version that fails by --bad"
         )
-    results = await asyncio.gather(*(search.evaluate(search.bench, cell) for cell in cells))
+    results = await in_parallel(search.evaluate(search.bench, cell) for cell in cells)
     ranks = [rank(result.row, search.followed) for result in results]
     cell = cells[ranks.index(min(ranks))]
     search.answers.config = cell.cell.config
@@ -454,7 +455,7 @@ async def _chosen(search: BisectSearch, cells: Sequence[PlannedCell]) -> Planned
 async def believe_all(search: BisectSearch, versions: Collection[str], least: int) -> str | None:
     """Run versions side by side, each often enough; what is wrong with this machine."""
     ordered = [version for version in search.axis.versions if version in versions]
-    troubles = await asyncio.gather(*(_believe(search, version, least) for version in ordered))
+    troubles = await in_parallel(_believe(search, version, least) for version in ordered)
     for version in ordered:
         search.note(version)
     return next(filter(None, troubles), None)
@@ -539,7 +540,7 @@ async def _search(search: BisectSearch) -> str | None:
         while batch := pending or _next(search, budget):
             # Written down first: a search that is resumed goes on with the same batch.
             search.log.plan(batch, budget)
-            troubles = await asyncio.gather(*(try_version(search, version) for version in batch))
+            troubles = await in_parallel(try_version(search, version) for version in batch)
             if trouble := next(filter(None, troubles), None):
                 return trouble
             search.relearn()

@@ -16,6 +16,7 @@ from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, front_end, unassembled
+from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
@@ -89,7 +90,7 @@ async def contrast(
             )
             return point
 
-        points = await asyncio.gather(*(attempt(neighbour) for neighbour in neighbours))
+        points = await in_parallel(attempt(neighbour) for neighbour in neighbours)
     others = [point.row for point in points if point.row]
     followed = follow(row, condition=condition, others=others)
     points = [
@@ -117,7 +118,7 @@ async def _failing(
     One that is only sick where nothing fails outright, and an unsupported one where nothing is
     sick.
     """
-    results = await asyncio.gather(*(judge(bench, cell) for cell in cells))
+    results = await in_parallel(judge(bench, cell) for cell in cells)
     ranks = [rank(result.row, question) for result in results]
     is_asked = question.signature is not None or question.condition is not None
     if min(ranks) <= (0 if is_asked else 2):

@@ -37,6 +37,7 @@ from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import front_end
 from harness.io.packages.versions import newest_of_minor
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import available_ptxas, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.answers import VerdictAnswer, works
@@ -175,7 +176,7 @@ async def _trials(
     assert pair.row.ptx_sha256 is not None
     text = bench.store.artifacts.get(pair.row.ptx_sha256).decode(errors="replace")
     variants = list(_variants(text, pair, is_failing=is_failing))
-    reactions = await asyncio.gather(*(_react(bench, pair, variant) for variant in variants))
+    reactions = await in_parallel(_react(bench, pair, variant) for variant in variants)
     # Judged as the others are: without what Triton said of its launch.
     baseline = next(
         reaction
@@ -377,7 +378,7 @@ async def _until_one_fails(
     results: list[tuple[PlannedCell, Row]] = []
     for first in range(0, len(cells), state.bench.jobs):
         batch = cells[first : first + state.bench.jobs]
-        rows = await asyncio.gather(*(state.row(cell) for cell in batch))
+        rows = await in_parallel(state.row(cell) for cell in batch)
         results += zip(batch, rows, strict=True)
         if any(rank(row, question) == 0 for row in rows):
             break

@@ -6,7 +6,6 @@ varied (options of the compiler, the target), and a stage of one Triton is lower
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +37,7 @@ from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import form_of, front_end
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.frontends.texts.python import OPTIONS
+from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow
 from harness.judging.ptxas.options import level_change
@@ -294,7 +294,7 @@ async def _cross(case: _Case, bad: CompiledPtx, good: CompiledPtx) -> None:
         result = await case.executor.evaluate(case.state.bench, maker, instead=lowering)
         return result.row
 
-    rows = await asyncio.gather(*(one(*job) for job in jobs))
+    rows = await in_parallel(one(*job) for job in jobs)
     for (stage, maker, taker), row in zip(jobs, rows, strict=True):
         words = f"the {stage.upper()} of {maker.compiler.name}, lowered by {taker.compiler.name}"
         case.keep(words, Varied.STAGE, taker.compiler.version, row)
@@ -379,8 +379,8 @@ async def _measured_grid(
     lines = lines_of(programs, focus)
     used = {version for line in lines for version in line.cells}
     changes = [level_change(level) for level in _LEVELS]
-    rows = await asyncio.gather(
-        *(state.row(with_flags(case, change), is_stored=False) for change in changes)
+    rows = await in_parallel(
+        state.row(with_flags(case, change), is_stored=False) for change in changes
     )
     trials = tuple(
         PairTrial(

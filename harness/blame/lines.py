@@ -18,6 +18,7 @@ from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.io.packages.versions import newest_of_minor
+from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, toolchain_of
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
@@ -224,7 +225,7 @@ async def make_all(
             return await _make(state, own if version == own.version else version, case)
 
     versions = choose_compilers(state.selection, own, state.troubles)
-    programs = list(await asyncio.gather(*(one(version) for version in versions)))
+    programs = list(await in_parallel(one(version) for version in versions))
     # What the compiler makes for the ptxas that it bundles may not show it.
     own_row = programs[0].row
     if row.program is not None and programs[0].program is not None:
@@ -367,7 +368,7 @@ async def _ask(
         if ptxas is not None:
             await _at(state, program, ptxas)
 
-    await asyncio.gather(*(one(version) for version in versions))
+    await in_parallel(one(version) for version in versions)
 
 
 def lines_of(programs: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ...]:

@@ -8,7 +8,6 @@ lowered without it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from harness.blame.grid import PairTrial, Varied
 from harness.frontends.base import PartLowering, PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
+from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.values.outcome import Lowering
 from harness.values.verdict import Stage
@@ -144,7 +144,7 @@ async def find_pass(
         return None
     optional = list(range(len(whole.passes)))
     if over is Varied.MLIR:
-        answers = await asyncio.gather(*map(is_optional, optional))
+        answers = await in_parallel(map(is_optional, optional))
         optional = [place for place in optional if answers[place]]
     passes = _Passes(part=part, look=look, over=over, names=whole.passes, optional=optional)
     looked = await passes.with_first(0)

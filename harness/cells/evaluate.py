@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -57,7 +58,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
     fits: int | None = None
 
 
-Evaluate = Callable[[Workbench, PlannedCell], Awaitable[Evaluated]]
+Evaluate = Callable[[Workbench, PlannedCell], Coroutine[Any, Any, Evaluated]]
 """From a cell to its result: it is compiled, or its PTX is executed."""
 
 

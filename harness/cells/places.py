@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import OpenSessions, front_end, plan_launch
 from harness.io.processes import machine
 from harness.io.processes.hub import Hub, ResourceLimits
+from harness.io.processes.tasks import in_parallel
 from harness.judging.ptxas.options import FlagChange
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
@@ -223,17 +224,6 @@ async def work_off(
                 keep(index, [row for row in rows if row])
 
     await in_parallel([one_capture(indices) for indices in captures])
-
-
-async def in_parallel(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """As `asyncio.gather`, but when one fails, or we are stopped, the others end too."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def plan_place(run: Run, place: CapturePlace) -> Plan:

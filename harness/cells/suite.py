@@ -19,12 +19,12 @@ from harness.cells.places import (
     RunProgress,
     Steering,
     captures_of,
-    in_parallel,
     places_of,
     work,
     work_off,
 )
 from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
+from harness.io.processes.tasks import in_parallel
 from harness.store.store import Store
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say
 from harness.tables.summary import plural

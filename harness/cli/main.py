@@ -15,7 +15,7 @@ import harness
 from harness.cli import streams
 from harness.cli.amounts import Words
 from harness.cli.progress.steps import beating
-from harness.values.errors import OutputError, TriageError
+from harness.values.errors import OutputError, ProgramError
 from harness.values.toolchain import name_kinds_with
 
 # Each command, its module, and what `triage --help` says of it: to load none keeps that instant.
@@ -158,7 +158,7 @@ def _run() -> int:
         return exit_.exit_code
     except OutputError:
         raise
-    except (click.Abort, click.ClickException, TriageError, OSError, MemoryError) as error:
+    except (click.Abort, click.ClickException, ProgramError, OSError, MemoryError) as error:
         return _tell(error)
     except Exception:  # noqa: BLE001 - Python would exit with 1, which says "a failure was found"
         traceback.print_exc()

@@ -25,7 +25,7 @@ from rich.text import Text
 from harness.cli.streams import reader_is_gone
 from harness.tables.said import Block
 from harness.tables.terminal import for_terminal
-from harness.values.errors import InfrastructureError, OutputError, TriageError
+from harness.values.errors import InfrastructureError, OutputError, ProgramError
 from harness.values.shown import shown, shown_in_a_line
 
 # Wide enough that no column of a table is cut where it is not read live.
@@ -192,7 +192,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _ours(error: BaseException | None) -> tuple[int, str]:
     incomplete = InfrastructureError.exit_code
-    if isinstance(error, TriageError):
+    if isinstance(error, ProgramError):
         return error.exit_code, str(error)
     if isinstance(error, MemoryError):
         return incomplete, "there is not enough memory for triage itself; raise its limit"

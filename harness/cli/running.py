@@ -333,17 +333,25 @@ tool_options = as_value("how", _compile_options, *_LIMITS)
 
 def run_to_the_end(job: Coroutine[None, None, T]) -> T:
     """Run to the end; Ctrl-C ends the children first, and keeps what was finished."""
+    signals: list[int] = []
 
     async def stoppable() -> T:
         task = asyncio.ensure_future(job)
         loop = asyncio.get_running_loop()
+
+        def stop(number: int) -> None:
+            signals.append(number)
+            task.cancel()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, stop, number)
         return await task
 
     try:
         return asyncio.run(stoppable())
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
+        if not signals:
+            raise RuntimeError("the work was cancelled, and no signal asked for it") from error
         raise click.Abort from None
 
 

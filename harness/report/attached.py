@@ -21,6 +21,7 @@ from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
+from harness.io.processes.tasks import in_parallel
 from harness.report.claims import AttachedPlace
 from harness.report.dossier import Dossier
 from harness.report.gather import executed_rows
@@ -269,7 +270,7 @@ class AttachedTrial:
                         for point in group:
                             results.setdefault(point, why)
 
-            await asyncio.gather(*map(one, groups.values()))
+            await in_parallel(map(one, groups.values()))
         for subject, point in points.items():
             result = results[point]
             if isinstance(result, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import platform
 import shlex
@@ -35,6 +34,7 @@ from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.packages.archives import package_license
 from harness.io.processes.hub import run_tool
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import install_ptxas
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
@@ -123,7 +123,7 @@ async def executed_rows(
         executor = executor_of(
             bench, selection, tell, on, runner=runner, inputs=inputs, command=how.command
         )
-        rows = await asyncio.gather(*(executor.execute(bench, cell) for cell in cells))
+        rows = await in_parallel(executor.execute(bench, cell) for cell in cells)
         for executed in rows:
             keep_execution(store, run, executed)
     return tuple(rows)

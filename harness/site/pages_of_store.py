@@ -21,6 +21,7 @@ from harness.frontends.bench.assemble import count_live
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import stages_of
 from harness.io.files.writing import write_output_folder
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import every_nvdisasm
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
@@ -199,7 +200,7 @@ class _Writer:
             if chosen.takes(facts):
                 self.addresses.pages.add(facts.cell)
                 with_page.append((record, bug))
-        counted = await asyncio.gather(*(self._live(record, chosen) for record, _ in with_page))
+        counted = await in_parallel(self._live(record, chosen) for record, _ in with_page)
         for (record, bug), live in zip(with_page, counted, strict=True):
             self._write_cell(record, bug, live)
         for target, cells in by_target.items():

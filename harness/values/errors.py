@@ -15,10 +15,20 @@ if TYPE_CHECKING:
     from harness.values.outcome import TestFacts
 
 
-class TriageError(Exception):
+class ProgramError(Exception):
     """Base of all errors that the program raises on purpose."""
 
     exit_code = 2
+
+
+class TriageError(ProgramError):
+    """One thing cannot be done: what catches it may go on with the next thing."""
+
+
+class CannotGoOnError(ProgramError):
+    """Nothing else can be done, either: the time is up, or the machines are gone."""
+
+    exit_code = 4
 
 
 class UsageError(TriageError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -16,6 +15,7 @@ from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub
+from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
 from harness.store.store import Store
@@ -146,7 +146,7 @@ async def _begin(
     if len(kernels) > 1:
         raise UsageError(f"{', '.join(sorted(kernels))}: name one kernel, as FILE.py::KERNEL")
     tell(f"compiling what you have: {len(plan.cells)} configs")
-    evaluated = await asyncio.gather(*(how_it_is(bench, cell) for cell in plan.cells))
+    evaluated = await in_parallel(how_it_is(bench, cell) for cell in plan.cells)
     for outcome in evaluated:
         bench.store.put_result(run, record_of(outcome))
     if plan.session:
@@ -332,7 +332,7 @@ class _Search:
         # The best first: where time is short, it is not the best that stays without a proof.
         for at in range(0, len(chosen), trials.bench.jobs):
             several = chosen[at : at + trials.bench.jobs]
-            proofs += await asyncio.gather(*(self._prove(attempt.setting) for attempt in several))
+            proofs += await in_parallel(self._prove(attempt.setting) for attempt in several)
         for attempt, proof in zip(chosen, proofs, strict=True):
             setting, steps = attempt.setting, trials.steps(attempt.setting)
             words = ", ".join(step.words for step in steps)

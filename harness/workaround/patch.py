@@ -7,7 +7,6 @@ failed, and the arguments by which the tuner tells launches apart.
 from __future__ import annotations
 
 import ast
-import asyncio
 import difflib
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from harness.frontends.launch_code import copy_with, read_source
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.python import config_source, literal
+from harness.io.processes.tasks import in_parallel
 from harness.tables.survivors import common_fields, survivors
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
@@ -440,7 +440,7 @@ async def prove_patch(
         if not files or not all(file.is_relative_to(folder.resolve()) for file in files):
             return _unproved("the launch imports the kernel's file from elsewhere")
         # Not for the history: it is another kernel that has the same cells.
-        every = asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
+        every = in_parallel(evaluate(trials.bench, cell) for cell in plan.cells)
         evaluated = await until(trials.stop_at, every)
     except TimeIsUpError:
         return _unproved("the time is up (--max-time)")

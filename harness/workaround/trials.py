@@ -21,6 +21,7 @@ from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.processes.hub import ResourceLimits
+from harness.io.processes.tasks import in_parallel
 from harness.judging.ptxas.options import FlagChange, option_of
 from harness.values.cell import LaunchLabel
 from harness.values.errors import TriageError, UsageError
@@ -156,7 +157,7 @@ class Trials:
         groups: dict[tuple[str | None, _Launch], list[Setting]] = {}
         for setting in new:
             groups.setdefault((setting.triton, setting.launch), []).append(setting)
-        await asyncio.gather(*(self._group(*where, group) for where, group in groups.items()))
+        await in_parallel(self._group(*where, group) for where, group in groups.items())
         return [self.results[point.key] for point in unique if point.key in self.results]
 
     async def _group(
@@ -174,7 +175,7 @@ class Trials:
             return
         try:
             pairs = sorted(zip(settings, cells, strict=True), key=self._is_unknown)
-            await asyncio.gather(*(self._one(*setting) for setting in pairs))
+            await in_parallel(self._one(*setting) for setting in pairs)
         finally:
             if session:
                 await self.bench.sessions.close(session)

@@ -27,7 +27,7 @@ from harness.minimize.hunt.causes import Cause, Causes, join, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
 from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.hunting import HuntState, keep_hunt
-from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
+from harness.minimize.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of
 from harness.minimize.hunt.triton_causes import least_of
 from harness.minimize.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton
 from harness.minimize.hunt.triton_oracles import Care, TritonOracles
@@ -289,7 +289,7 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
     async def work() -> None:
         async with Hub() as hub:
             asked = oracles(hub, "13.0.88")
-            causes = Causes(Together(asked), [], {})
+            causes = Causes(AskedTogether(asked), [], {})
             forms = await asked.usable(HEAD, [form for form in opcode_forms() if is_plain(form)])
             generator = Generator(HEAD, forms)
             programs = [Asked(generator.program(seed).text, seed) for seed in range(MOST_SEEDS)]

@@ -15,6 +15,7 @@ from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.ptxas.help import options_of
@@ -88,8 +89,8 @@ async def _with_options(
     options = list({option.needs[0][0]: option for option in reversed(known_options)}.values())[
         ::-1
     ]
-    results = await asyncio.gather(
-        *(evaluate(bench, with_flags(cell, option.change)) for option in options)
+    results = await in_parallel(
+        evaluate(bench, with_flags(cell, option.change)) for option in options
     )
     lifts = tuple(
         Lift(words=option.words, before=row, after=result.row)
@@ -102,14 +103,14 @@ async def _with_options(
 async def _pairs(
     bench: Workbench, cells: Sequence[PlannedCell], option: PtxasOption
 ) -> list[tuple[Evaluated, Evaluated]]:
-    plain = await asyncio.gather(*(evaluate(bench, cell) for cell in cells))
+    plain = await in_parallel(evaluate(bench, cell) for cell in cells)
     alive = [
         (cell, result)
         for cell, result in zip(cells, plain, strict=True)
         if result.row.verdict.compiles
     ]
-    changed = await asyncio.gather(
-        *(evaluate(bench, with_flags(cell, option.change)) for cell, _ in alive)
+    changed = await in_parallel(
+        evaluate(bench, with_flags(cell, option.change)) for cell, _ in alive
     )
     return [(before, after) for (_, before), after in zip(alive, changed, strict=True)]
 

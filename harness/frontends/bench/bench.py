@@ -19,6 +19,7 @@ import msgspec
 
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.store.store import Store
+from harness.values.errors import CannotGoOnError
 from harness.values.outcome import Assembly, Lowering, ProcessEnd
 
 _SHELL_SIGNALS = range(129, 160)
@@ -29,8 +30,11 @@ T = TypeVar("T")
 E = TypeVar("E", Assembly, Lowering)
 
 
-class TimeIsUpError(Exception):
+class TimeIsUpError(CannotGoOnError):
     """The time that a run was given is over: nothing new is started. Says nothing of the cell."""
+
+    def __init__(self, message: str = "the time is up: give the command more (--max-time)") -> None:
+        super().__init__(message)
 
 
 async def until(deadline: float, work: Awaitable[T]) -> T:

@@ -7,7 +7,6 @@ as files of their own, which are reduced by their syntax.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,6 +49,7 @@ from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered, SyntaxForm, Written
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits
+from harness.io.processes.tasks import in_parallel
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering
@@ -292,7 +292,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
 
     async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         jobs = _jobs(place)
-        lowerings = await asyncio.gather(*(self._driver.compiled(bench, job) for job in jobs))
+        lowerings = await in_parallel(self._driver.compiled(bench, job) for job in jobs)
         return self._planned(bench, place, jobs, lowerings)
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:

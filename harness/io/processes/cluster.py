@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.io.files.writing import Scratch
-from harness.values.errors import InfrastructureError, UsageError
+from harness.values.errors import CannotGoOnError, InfrastructureError, UsageError
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
@@ -28,11 +28,8 @@ class LostWorkersError(InfrastructureError):
     """The machines at work on one piece were lost, again and again: perhaps the piece did that."""
 
 
-class MachinesGoneError(Exception):
-    """A command cannot go on without the machines that it was started with.
-
-    Not of the error tree: what catches that goes on with the next thing, which is in vain here.
-    """
+class MachinesGoneError(CannotGoOnError):
+    """A command cannot go on without the machines that it was started with."""
 
 
 class Machines(abc.ABC):

@@ -35,8 +35,11 @@ _UNREAD_EVENTS = 8
 _DYING_SECONDS = 5.0
 
 
-class PeerGoneError(Exception):
-    """The child at the other end is gone; what it was doing is lost. Never leaves `effects`."""
+class PeerGoneError(InfrastructureError):
+    """The child at the other end is gone, and with it what it was doing: another is started."""
+
+    def __init__(self) -> None:
+        super().__init__("a process that triage had started was killed: run the command again")
 
 
 class JobEnd(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
@@ -10,6 +9,7 @@ from hashlib import sha256
 from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.bench.bench import content_key
+from harness.io.processes.tasks import in_parallel
 from harness.judging.ptxas.binary import kernels_of_cubin, stem_of
 from harness.judging.ptxas.log import PtxasLog, parse_ptxas_log
 from harness.store.store import Store
@@ -73,7 +73,7 @@ async def assemble_again(
         for tool in tools
     ]
     async with at_bench(store, how) as bench:
-        rows = await asyncio.gather(*(one(*job) for job in jobs))
+        rows = await in_parallel(one(*job) for job in jobs)
     return [row for some in rows for row in some]
 
 

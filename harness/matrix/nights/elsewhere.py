@@ -18,14 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.cells.evaluate import not_evaluated
-from harness.cells.places import (
-    CompileOptions,
-    Run,
-    in_parallel,
-    places_of,
-    record_of,
-    stored_place,
-)
+from harness.cells.places import CompileOptions, Run, places_of, record_of, stored_place
 from harness.frontends.base import CapturePlace, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.io.files.own_code import program_sha256
@@ -33,6 +26,7 @@ from harness.io.files.writing import scratch_disk
 from harness.io.processes.cluster import LostWorkersError, Machines, MachinesGoneError
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import cores
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import NamedTool, name_tool
 from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.nights.steering import MatrixSteering

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -12,6 +11,7 @@ from harness.cells.places import Run
 from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.bench.bench import TimeIsUpError
 from harness.frontends.registry import front_end, plan_launch
+from harness.io.processes.tasks import in_parallel
 from harness.matrix.nights.steering import MatrixSteering, coordinates_of
 from harness.run.executing import keep_execution
 from harness.run.executors import executed_selection, executor_of
@@ -113,7 +113,7 @@ async def _execute(
         run.progress.done(executed.evaluated.row)
 
     try:
-        await asyncio.gather(*(one(cell) for cell in cells))
+        await in_parallel(one(cell) for cell in cells)
     finally:
         for session in filter(None, {plan.session, *executor.source.sessions()}):
             await bench.sessions.close(session)

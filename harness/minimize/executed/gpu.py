@@ -19,6 +19,7 @@ from harness.cells.evaluate import Evaluated, with_flags
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
+from harness.io.processes.tasks import Together
 from harness.judging.ptxas.options import level_change
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executed.ptx import find_entry, launch_files, written_launch
@@ -30,7 +31,7 @@ from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, with_files
 from harness.run.emulating import emulate
 from harness.run.executing import Executed
-from harness.run.gpu.evaluating import Together, judge_trip
+from harness.run.gpu.evaluating import TRIP_PAUSE, judge_trip
 from harness.run.gpu.judging import read_freedom
 from harness.run.gpu.packing import Destination
 from harness.run.gpu.sass import destination_of
@@ -70,12 +71,14 @@ class MeasuredPtx(LaunchSource):
 
     def __post_init__(self) -> None:
         """Each trip takes all texts that were asked about by then."""
-        self._together = Together(trip=lambda texts: self._launched(self.bench, texts))
+        self._together = Together(
+            answer=lambda texts: self._launched(self.bench, texts), pause=TRIP_PAUSE
+        )
 
     @property
     def trips(self) -> int:
         """How often the GPU was asked."""
-        return self._together.trips
+        return self._together.count
 
     def is_possible(self, text: str) -> bool:
         entry = find_entry(text, self.original.emulation.entry)

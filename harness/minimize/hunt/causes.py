@@ -23,9 +23,10 @@ import msgspec
 
 from gpu_emulator.ptx.text.document import Document, parse, read_head
 from gpu_emulator.ptx.text.facts import Instruction, names_in
+from harness.io.processes.tasks import in_parallel
 from harness.minimize.hunt.corpus import CorpusSource, changed_program
 from harness.minimize.hunt.generator import opcode_forms
-from harness.minimize.hunt.oracles import LEVELS, Asked, Together
+from harness.minimize.hunt.oracles import LEVELS, Asked, AskedTogether
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.ptx.reduce import (
     count_instructions,
@@ -374,7 +375,9 @@ def known_words(causes: Sequence[Cause], seen: Mapping[str, int]) -> frozenset[s
 class Causes:
     """All that a hunt has found. `seen` counts in how many programs each opcode is."""
 
-    def __init__(self, together: Together, causes: list[Cause], seen: Mapping[str, int]) -> None:
+    def __init__(
+        self, together: AskedTogether, causes: list[Cause], seen: Mapping[str, int]
+    ) -> None:
         self.together = together
         self.causes = causes
         self.seen = seen
@@ -407,7 +410,7 @@ class Causes:
             if answer.vote is Vote.WRONG:
                 texts = [text for text in slices(asked.text) if is_closed(text)]
                 parts = [Asked(text, asked.seed) for text in texts]
-                answers = await asyncio.gather(*(self._ask(part, answer) for part in parts))
+                answers = await in_parallel(self._ask(part, answer) for part in parts)
                 pairs = zip(parts, answers, strict=True)
                 wrong = [part for part, one in pairs if is_same_kind(one, answer)]
                 asked = min([asked, *wrong], key=lambda part: _size(part.text))
@@ -427,7 +430,7 @@ class Causes:
         least = asked
         for word in walks:
             least = Asked(without(least.text, word), asked.seed)
-        *answers, after = await asyncio.gather(*(self._ask(one, answer) for one in (*less, least)))
+        *answers, after = await in_parallel(self._ask(one, answer) for one in (*less, least))
         needed_causes = [
             cause
             for cause, one in zip(walks.values(), answers, strict=True)
@@ -514,8 +517,8 @@ class Causes:
             )
             while some := dict(islice(allowed, _MOST_AT_ONCE)):
                 tried.update(some)
-                answers = await asyncio.gather(
-                    *(self._ask(Asked(text, asked.seed), answer) for text in some)
+                answers = await in_parallel(
+                    self._ask(Asked(text, asked.seed), answer) for text in some
                 )
                 good: list[str] = []
                 for (text, step), one in zip(some.items(), answers, strict=True):
@@ -563,7 +566,7 @@ class CorpusCauses(Causes):
 
     def __init__(
         self,
-        together: Together,
+        together: AskedTogether,
         causes: list[Cause],
         seen: Mapping[str, int],
         sources: Sequence[CorpusSource],

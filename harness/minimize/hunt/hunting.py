@@ -16,7 +16,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -27,10 +27,11 @@ from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import read_ptx
 from gpu_emulator.values import Scalar
-from harness.cells.places import CompileOptions, in_parallel
+from harness.cells.places import CompileOptions
 from harness.frontends.bench.bench import content_key
 from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import Hub
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.signature import template
@@ -65,8 +66,9 @@ from harness.minimize.hunt.generator import (
     some_forms,
 )
 from harness.minimize.hunt.launching import Launcher
-from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
+from harness.minimize.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of
 from harness.minimize.hunt.voting import Answer, Vote, emulated_ptx
+from harness.run.emulating import emulator_sha256
 from harness.run.gpu.packing import place_of
 from harness.store.store import Store
 from harness.values.errors import StorageError, UsageError
@@ -94,6 +96,12 @@ _MOST_WAITING = 12
 # Programs are made, and hits reduced, in these shares of the time; then other versions are asked.
 _MAKING, _REDUCING = 0.8, 0.9
 _MOST_REASONS = 200
+# The modules that make programs for ptxas and vote on them: a hunt is kept by their code and that
+# of the emulator. The others reduce and name what is found: a change there starts no hunt again.
+VOTES_ON_PTXAS = (
+    *("corpus", "disassembly", "generator", "growth"),
+    *("launching", "oracles", "voting"),
+)
 # Of the name of a repro; and the file of one that is wrong at every level.
 _PREFIX, _EXPECTED = "hunt_", "what_the_emulated_ptx_leaves.npy"
 
@@ -224,7 +232,7 @@ class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
             seed=self.seed,
             on=self.on,
             corpus=list(self.corpus),
-            code=code_sha256("minimize/hunt", "gpu_emulator/ptx"),
+            code=[code_of(VOTES_ON_PTXAS), emulator_sha256()],
         )
 
     @property
@@ -526,13 +534,13 @@ class _HuntedPtxas:
     oracles: Oracles
     generator: Generator
     batch: int = BATCH
-    together: Together = field(init=False)
+    together: AskedTogether = field(init=False)
     state: HuntState = field(default_factory=HuntState)
 
     def __post_init__(self) -> None:
         # A reduction does not wait for a turn behind whole modules.
         beside, gpu = asyncio.Semaphore(self.oracles.jobs), self.oracles.gpu
-        self.together = Together(replace(self.oracles, slots=beside, gpu=gpu and replace(gpu)))
+        self.together = AskedTogether(replace(self.oracles, slots=beside, gpu=gpu and replace(gpu)))
 
     @property
     def jobs(self) -> int:
@@ -689,9 +697,15 @@ async def hunt_in(
 
 
 def _go_on() -> None:
-    """A stop ends what was done, and not the command: it says what was found."""
+    """A stop ends what was done, and not the command: it says what was found.
+
+    Raises:
+        CancelledError: nobody has stopped the hunt: something below it was cancelled.
+    """
     task = asyncio.current_task()
     assert task is not None
+    if not task.cancelling():
+        raise asyncio.CancelledError
     task.uncancel()
 
 
@@ -704,6 +718,11 @@ def keep_hunt(store: Store, plan: HuntPlan, state: HuntState) -> None:
     title = f"{plan.tool.name} for {', '.join(map(str, plan.targets))}, seed {plan.seed}"
     hunt = KeptHunt(title=title, version=plan.tool.version, state=state, known_by=plan.known_by)
     store.keep_record(_KIND, plan.key, hunt)
+
+
+def code_of(modules: Iterable[str]) -> str:
+    """Hash of modules of a hunt, by their names."""
+    return code_sha256(*(f"minimize/hunt/{name}.py" for name in modules))
 
 
 def state_of(store: Store, plan: HuntPlan) -> HuntState:

@@ -16,9 +16,9 @@ from msgspec import structs
 from gpu_emulator.steps import Array
 from gpu_emulator.values import Pointer, Scalar
 from harness.io.processes.hub import Hub
+from harness.io.processes.tasks import Together
 from harness.minimize.hunt.generator import comparable, launch_of
 from harness.minimize.hunt.voting import Answer, Vote, Voter, counted
-from harness.run.gpu.evaluating import Together
 from harness.run.gpu.packing import Answers, Destination
 from harness.run.gpu.trip import Trip, TripCase
 from harness.run.jobs import Emulation, JobBuffer, Passed
@@ -63,8 +63,8 @@ class Launcher:
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
-        # Some are always about to ask.
-        self._together = Together(trip=self._trip, puts_off=False)
+        # Some are always about to ask: no pause.
+        self._together = Together(answer=self._trip)
 
     async def ask(self, module: AssembledModule) -> list[Answer]:
         """The vote on each program: what each level leaves is held to what is right.

@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from harness.frontends.bench.assemble import CODE
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.forked import ForkedTool
 from harness.io.processes.hub import Hub, ResourceLimits
+from harness.io.processes.tasks import Together, in_parallel
 from harness.judging.judge import judge_assembly
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.minimize.hunt import voting
@@ -166,8 +168,8 @@ class Oracles:
         limits = self.limits
         if len(programs) > 1:
             limits = structs.replace(limits, timeout=min(limits.timeout, seconds))
-        of_levels = await asyncio.gather(
-            *(self.assemble(folder, text, level, limits, "-v") for level in how.levels)
+        of_levels = await in_parallel(
+            self.assemble(folder, text, level, limits, "-v") for level in how.levels
         )
         for assembly in of_levels:
             if assembly.has_cubin:
@@ -431,53 +433,22 @@ def _place(starts: Sequence[int], line: int) -> int:
     return max((place for place, start in enumerate(starts) if start <= line), default=0)
 
 
-_Question = tuple[tuple[int, ...], bool]
-
-
-class Together:
-    """Puts questions that are asked at the same time into one module, and asks about some at once.
+class AskedTogether:
+    """Puts questions of one kind that are asked at the same time into one module.
 
     A reduction asks about several candidates before it needs the first answer.
     """
 
     def __init__(self, oracles: Oracles) -> None:
         self.oracles = oracles
-        self._waiting: dict[_Question, list[tuple[Asked, asyncio.Future[Answer]]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._kinds: dict[tuple[tuple[int, ...], bool], Together[Asked, Answer]] = {}
 
     def ask(
         self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
     ) -> asyncio.Future[Answer]:
         """A started question; the arguments are those of `Oracles.ask`."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault((levels, is_thorough), []).append((asked, future))
-        if len(self._tasks) < self.oracles.jobs:
-            task = asyncio.ensure_future(self._work())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return future
-
-    async def _work(self) -> None:
-        while True:
-            # Others that are about to ask do so first.
-            for _ in range(3):
-                await asyncio.sleep(0)
-            if not self._waiting:
-                return
-            levels, is_thorough = question = next(iter(self._waiting))
-            together = self._waiting.pop(question)
-            if left := together[_FULL:]:
-                del together[_FULL:]
-                self._waiting[question] = left
-            wanted = [(asked, future) for asked, future in together if not future.cancelled()]
-            try:
-                asked_now = [one for one, _ in wanted]
-                answers = await self.oracles.ask(asked_now, is_thorough=is_thorough, levels=levels)
-            except BaseException as error:
-                for _, future in wanted:
-                    if not future.done():
-                        future.set_exception(error)
-                raise
-            for (_, future), answer in zip(wanted, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
+        kind = levels, is_thorough
+        if kind not in self._kinds:
+            answer = partial(self.oracles.ask, levels=levels, is_thorough=is_thorough)
+            self._kinds[kind] = Together(answer=answer, at_once=self.oracles.jobs, most=_FULL)
+        return self._kinds[kind].ask(asked)

@@ -19,12 +19,13 @@ from typing import Any
 from msgspec import structs
 from packaging.version import Version
 
-from harness.cells.places import CompileOptions, at_bench, in_parallel
+from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import Hub
+from harness.io.processes.tasks import in_parallel
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, said_of
 from harness.minimize.hunt.gluon_sources import gluon_program
 from harness.minimize.hunt.hunting import (
@@ -33,6 +34,7 @@ from harness.minimize.hunt.hunting import (
     HuntReport,
     HuntState,
     Pursuit,
+    code_of,
     hunt_in,
     keep_hunt,
     known_causes,
@@ -52,6 +54,7 @@ from harness.minimize.hunt.triton_causes import TritonCauses, has_all
 from harness.minimize.hunt.triton_oracles import Care, TritonOracles
 from harness.minimize.hunt.triton_sources import KERNEL, program
 from harness.minimize.hunt.voting import Answer, Vote
+from harness.run.emulating import emulator_sha256
 from harness.run.gpu.packing import place_of
 from harness.store.store import Store
 from harness.values.errors import OfflineError
@@ -62,6 +65,13 @@ from harness.values.toolchain import GPU, Compiler
 _SELDOM = 8
 # Of so many kernels one is in Gluon, where the Triton has it.
 _GLUON = 4
+
+
+# As `VOTES_ON_PTXAS`. All of `run/` votes, too: it executes launches, and compares what they leave.
+VOTES_ON_TRITON = (
+    *("gluon_sources", "growth", "ir_corpus", "ir_defined", "ir_hunt"),
+    *("oracles", "triton_oracles", "triton_sources", "voting"),
+)
 
 
 class TritonPlan(HuntPlan, frozen=True, kw_only=True):
@@ -90,7 +100,11 @@ class TritonPlan(HuntPlan, frozen=True, kw_only=True):
             seed=self.seed,
             on=self.on,
             corpus=list(self.corpus),
-            code=code_sha256("minimize/hunt", "gpu_emulator/ptx", "frontends/triton/child"),
+            code=[
+                code_of(VOTES_ON_TRITON),
+                code_sha256("run", "frontends/triton/child"),
+                emulator_sha256(),
+            ],
         )
 
     @property

@@ -17,7 +17,6 @@ from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence, evaluate
-from harness.cells.places import in_parallel
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import PlannedCell, Selection
@@ -26,6 +25,7 @@ from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.writing import scratch_disk
+from harness.io.processes.tasks import in_parallel
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.hunt.growth import slowest_pass, triton_seconds_allowed
 from harness.minimize.hunt.oracles import Asked

@@ -22,6 +22,7 @@ from harness.bisect.neighbours import known_targets
 from harness.bisect.search import Tally, runs_to_trust
 from harness.frontends.bench.assemble import run_predicate, script_words
 from harness.io.processes.hub import ResourceLimits
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import available_ptxas, install_ptxas
 from harness.io.toolchains.installed import PTXAS, installed_versions
 from harness.minimize.ptx.reduce import (
@@ -392,15 +393,11 @@ async def _ablate(work: Work[Assembler], *, is_defined: bool) -> tuple[tuple[Abl
     if work.ending is not Ending.FINISHED and count > _MAX_ABLATED_UNFINISHED:
         return (), 0
     most = _undefined_count(work.best) if is_defined else None
-    tasks = [
-        asyncio.ensure_future(_without(work.interest, instruction, text, most))
+    found = await in_parallel(
+        _without(work.interest, instruction, text, most)
         for instruction, text in islice(single_deletions(work.best), _MAX_ABLATED)
-    ]
-    try:
-        return tuple(await asyncio.gather(*tasks)), max(0, count - _MAX_ABLATED)
-    finally:
-        for task in tasks:
-            task.cancel()
+    )
+    return tuple(found), max(0, count - _MAX_ABLATED)
 
 
 async def _without(

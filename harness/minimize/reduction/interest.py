@@ -23,6 +23,7 @@ from harness.frontends.registry import back_end, front_end
 from harness.frontends.source_form import Lowered
 from harness.io.files.locations import offline
 from harness.io.processes.hub import Hub, ResourceLimits
+from harness.io.processes.tasks import in_parallel
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import template
 from harness.minimize.reduction.fingerprint import (
@@ -86,9 +87,7 @@ async def ask_all(
         InfrastructureError: this machine failed.
     """
     by_version = {tool.version: tool for tool in tools}
-    reactions = await asyncio.gather(
-        *(oracle.react(text, tool, limits) for tool in by_version.values())
-    )
+    reactions = await in_parallel(oracle.react(text, tool, limits) for tool in by_version.values())
     return dict(zip(by_version, reactions, strict=True))
 
 
@@ -351,7 +350,7 @@ async def try_on(
         else:
             versions.tools[tool.version] = tool
 
-    await asyncio.gather(*map(one, tools))
+    await in_parallel(map(one, tools))
 
 
 async def walk_the_index(

@@ -130,7 +130,8 @@ async def _in_order(
     finally:
         for task in waiting:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        if waiting:
+            await asyncio.wait(waiting)
 
 
 def _chosen(

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from msgspec import structs
 
 from gpu_emulator.values import Budget, Checks
 from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import TimeIsUpError, Workbench
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end, plan_launch
+from harness.io.processes.tasks import Together, in_parallel
 from harness.run.emulating import emulate
 from harness.run.executing import Executed, Executor, keep_execution
 from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
@@ -56,68 +56,8 @@ from harness.values.kernel import Repro
 from harness.values.timing import time_of
 from harness.values.toolchain import GPU, SASS
 
-# Questions one by one, trips to a GPU many at a time: what is asked together travels together.
-
-Q = TypeVar("Q")
-A = TypeVar("A")
-
-_PAUSE = 0.3
+TRIP_PAUSE = 0.3
 """Seconds without another question until a trip begins; one takes seconds by itself."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Together(Generic[Q, A]):
-    """Answers questions by `trip`, one trip at a time, each with all that has been asked by then.
-
-    `trips` counts them. Each question `puts_off` the next one, or it begins when the last one is
-    back.
-    """
-
-    trip: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]
-    trips: int = 0
-    puts_off: bool = True
-    _waiting: list[tuple[Q, asyncio.Future[A]]] = field(default_factory=list)
-    _next: asyncio.Task[None] | None = None
-    _travelling: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def ask(self, question: Q) -> A:
-        """The answer, when a trip has brought it.
-
-        Raises:
-            TriageError: the trip failed.
-            TimeIsUpError: the time of the bench is up.
-        """
-        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, answer))
-        if self._next is not None and self.puts_off:
-            self._next.cancel()
-            self._next = None
-        if self._next is None:
-            self._next = asyncio.create_task(self._wait())
-        return await answer
-
-    async def _wait(self) -> None:
-        await asyncio.sleep(_PAUSE if self.puts_off else 0)
-        async with self._travelling:
-            # From here on another question does not put it off, and begins the next trip.
-            self._next = None
-            pairs, self._waiting = [pair for pair in self._waiting if not pair[1].done()], []
-            if not pairs:
-                return
-            self.trips += 1
-            try:
-                results = await self.trip([question for question, _ in pairs])
-                for (_, answer), result in zip(pairs, results, strict=True):
-                    if not answer.done():
-                        answer.set_result(result)
-            except (TriageError, TimeIsUpError) as error:
-                for _, answer in pairs:
-                    if not answer.done():
-                        answer.set_exception(error)
-            finally:
-                # None keeps waiting where the trip ended in another way.
-                for _, answer in pairs:
-                    answer.cancel()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,7 +78,7 @@ class OnCubins(Executor):
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
-        self._together = Together(trip=self._trip)
+        self._together = Together(answer=self._trip, pause=TRIP_PAUSE)
 
     async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
         """As in `Executor`; `TriageError` where no results came back."""
@@ -354,7 +294,7 @@ async def judge_trip(
         cases = [carried[number] for number in numbers]
         return list(zip(cases, measured, judgements, strict=True))
 
-    parts = await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches)))
+    parts = await in_parallel(judged(*pair) for pair in enumerate(trip.launches))
     results = {
         id(case): _executed(case, judgement, answers.gpu, measured)
         for case, measured, judgement in _with_peers(bench.store, trip, [*itertools.chain(*parts)])

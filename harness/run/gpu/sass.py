@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from gpu_emulator.steps import NotExecutable
 from gpu_emulator.values import Cubin
 from harness.frontends.bench.assemble import list_cubin
 from harness.frontends.bench.bench import Workbench
+from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import find_nvdisasm
 from harness.run.emulating import emulate
 from harness.run.gpu.measured import GpuFacts, GpuRun
@@ -64,11 +64,9 @@ class SassEmulator(Destination):
 
         cases = enumerate(trip.carried)
         launches = trip.launches
-        await asyncio.gather(
-            *(
-                answer(number, case.cubin or "", launches[case.launch or 0].emulation)
-                for number, case in cases
-            )
+        await in_parallel(
+            answer(number, case.cubin or "", launches[case.launch or 0].emulation)
+            for number, case in cases
         )
         runs = itertools.chain(*answers.runs.values())
         names = {sha256 for run in runs for sha256 in run.buffers}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +14,7 @@ from msgspec import structs
 from harness.cells.evaluate import evaluate, with_flags
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
+from harness.io.processes.tasks import in_parallel
 from harness.judging.ptxas.options import level_change
 from harness.run.comparing import ELEMENTS
 from harness.run.executing import NOT_LAUNCHED
@@ -143,7 +143,7 @@ class Trip:
 
         What cannot be launched, or not assembled, is a case with a problem.
         """
-        launches = await asyncio.gather(*(_launch_or_why(source, *pair) for pair in cells))
+        launches = await in_parallel(_launch_or_why(source, *pair) for pair in cells)
         jobs: list[tuple[Workbench, PlannedCell, bool, Launch | str]] = []
         witnesses: set[str] = set()
         for (bench, cell), launch in zip(cells, launches, strict=True):
@@ -153,7 +153,7 @@ class Trip:
                     jobs.append((bench, variant, is_witness, launch))
                 if is_witness:
                     witnesses.add(str(variant.cell))
-        results = await asyncio.gather(*(evaluate(bench, cell) for bench, cell, _, _ in jobs))
+        results = await in_parallel(evaluate(bench, cell) for bench, cell, _, _ in jobs)
         trip = self
         for (_, cell, is_witness, launch), result in zip(jobs, results, strict=True):
             trip = trip.with_case(

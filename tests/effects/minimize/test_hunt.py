@@ -30,7 +30,7 @@ from harness.minimize.hunt.hunting import (
     state_of,
     write_repros,
 )
-from harness.minimize.hunt.oracles import Asked, Oracles, Together
+from harness.minimize.hunt.oracles import Asked, AskedTogether, Oracles
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.hunt.words import hunt_document, hunt_said
 from harness.site.pages_of_store import write_site
@@ -302,7 +302,7 @@ def test_a_hang_is_reduced_to_what_hangs(plan: PtxasPlan, tmp_path: Path) -> Non
                 slots=asyncio.Semaphore(32),
             )
             answers = await oracles.ask(programs)
-            causes = Causes(Together(oracles), [], {})
+            causes = Causes(AskedTogether(oracles), [], {})
             least = await causes.reduce(programs[1], answers[1], is_time_up=lambda: False)
             return answers, least
 

@@ -27,7 +27,7 @@ from harness.minimize.hunt.causes import (
     slices,
     tidy,
 )
-from harness.minimize.hunt.oracles import Asked, Together
+from harness.minimize.hunt.oracles import Asked, AskedTogether
 from harness.minimize.hunt.voting import SOME_ORDERS, Answer, Vote
 from harness.minimize.hunt.words import spread
 from harness.minimize.ptx.reduce import count_unwritten
@@ -331,7 +331,7 @@ HANG = Answer(vote=Vote.FAILS, levels=(3,), words="killed after 60 s", signature
 
 def test_a_hang_is_not_waited_for_to_its_end_at_each_step() -> None:
     ptxas = HangingPtxas(ResourceLimits(timeout=60.0, memory=1 << 30), [])
-    causes = Causes(Together(ptxas), [], {})  # type: ignore[arg-type]  # it answers
+    causes = Causes(AskedTogether(ptxas), [], {})  # type: ignore[arg-type]  # it answers
     hit = least(SUM, DIFFERENCE, *STORES).asked
     program = asyncio.run(causes.reduce(hit, HANG, is_time_up=lambda: False))
     assert isinstance(program, LeastProgram)
@@ -386,7 +386,7 @@ def test_a_failure_is_walked_around_by_the_store_that_it_needs() -> None:
     known = Cause(programs=[least("st.param.b64 [%out], %out;", answer=CRASH)])
     other = least("brev.b32 %r1, %r0;", "st.param.b64 [%out], %out;", answer=CRASH)
 
-    class Oracles(Together):
+    class Oracles(AskedTogether):
         def __init__(self) -> None:
             pass
 

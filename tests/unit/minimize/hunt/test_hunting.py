@@ -11,14 +11,24 @@ from msgspec import structs
 from gpu_emulator import api
 from gpu_emulator.values import Budget, Checks, Cubin, Launch, Outcome, Schedule
 from harness.cells.repros.find import find_kernel
-from harness.minimize.hunt import voting
+from harness.minimize.hunt import hunting, voting
 from harness.minimize.hunt.causes import Cause, LeastProgram
-from harness.minimize.hunt.hunting import HuntReport, HuntState, PtxasPlan, apart, write_repros
+from harness.minimize.hunt.hunting import (
+    VOTES_ON_PTXAS,
+    HuntPlan,
+    HuntReport,
+    HuntState,
+    PtxasPlan,
+    apart,
+    write_repros,
+)
 from harness.minimize.hunt.oracles import Asked
+from harness.minimize.hunt.triton_hunt import VOTES_ON_TRITON, TritonPlan
 from harness.minimize.hunt.voting import Answer, Vote, Voter, vote_on
+from harness.run.emulating import emulator_sha256
 from harness.run.raw_ptx import inputs_of
 from harness.values.target import Target
-from harness.values.toolchain import GPU, SASS, Assembler
+from harness.values.toolchain import GPU, SASS, Assembler, Compiler
 
 
 def test_versions_that_are_asked_first_lie_apart() -> None:
@@ -119,3 +129,56 @@ def test_a_cause_is_a_repro_with_a_name_for_what_it_writes(
     [(name, file)] = inputs_of(find_kernel(Path(both).name)).expected
     assert name == "out_of_popc_at_o0_and_o3"
     assert np.load(Path(both) / file)[0] == 4
+
+
+def test_each_module_of_a_hunt_votes_or_only_says_what_was_found() -> None:
+    modules = {path.stem for path in Path(hunting.__file__).parent.glob("*.py")}
+    says = {"__init__", "causes", "hunting", "triton_causes", "triton_hunt", "words"}
+    assert modules == {*VOTES_ON_PTXAS, *VOTES_ON_TRITON} | says
+    assert says.isdisjoint((*VOTES_ON_PTXAS, *VOTES_ON_TRITON))
+
+
+PTXAS_PLAN = PtxasPlan(
+    ptxas=Assembler(version="13.0.88", path=Path("ptxas"), sha256="0", origin="test"),
+    target=Target.parse("90"),
+    seed=1,
+    seconds=1.0,
+)
+TRITON_PLAN = TritonPlan(
+    triton=Compiler(version="3.6.0", origin="test"), gpus=(Target.parse("90"),), seed=1, seconds=1.0
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "plan", "is_another"),
+    [
+        ("gpu_emulator/sass/decoding.py", PTXAS_PLAN, True),
+        ("gpu_emulator/state/atomics.py", PTXAS_PLAN, True),
+        ("hunt/voting.py", PTXAS_PLAN, True),
+        ("hunt/words.py", PTXAS_PLAN, False),
+        ("hunt/causes.py", PTXAS_PLAN, False),
+        ("gpu_emulator/sass/decoding.py", TRITON_PLAN, True),
+        ("run/comparing.py", TRITON_PLAN, True),
+        ("triton/child/recording.py", TRITON_PLAN, True),
+        ("hunt/words.py", TRITON_PLAN, False),
+    ],
+)
+def test_a_hunt_is_another_where_what_decides_a_vote_has_changed(
+    file: str, plan: HuntPlan, is_another: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator_sha256.cache_clear()
+    before, read, changed = plan.key, Path.read_bytes, list[Path]()
+
+    def other(path: Path) -> bytes:
+        if not path.as_posix().endswith(file):
+            return read(path)
+        changed.append(path)
+        return read(path) + b"# mended"
+
+    monkeypatch.setattr(Path, "read_bytes", other)
+    emulator_sha256.cache_clear()
+    try:
+        assert (plan.key != before) is is_another
+        assert bool(changed) is is_another
+    finally:
+        emulator_sha256.cache_clear()
