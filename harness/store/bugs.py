@@ -210,16 +210,21 @@ def _claims(db: sqlite3.Connection) -> list[_Claim]:
 
 def number_bugs(db: sqlite3.Connection) -> None:
     """Give each failure the number of its bug, within the caller's transaction."""
-    for claim in _claims(db):
-        numbers = read_numbers(db)
+    claims, numbers = _claims(db), read_numbers(db)
+    # Of bugs with one key the first.
+    homes = dict(db.execute("SELECT key, number FROM bugs ORDER BY number DESC").fetchall())
+    for claim in claims:
         given_numbers = sorted({numbers[key] for key in claim.keys if key in numbers})
         if not given_numbers:
-            given_numbers = [_inherited(db, claim) or _new_number(db, claim)]
+            given_numbers = [_inherited(db, claim, homes, numbers) or _new_number(db, claim)]
+            homes[claim.keys[0]] = given_numbers[0]
         for key in claim.keys:
             if key not in numbers:
                 db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, given_numbers[0]))
+                numbers[key] = given_numbers[0]
         if len(given_numbers) > 1:
             join(db, given_numbers, same_program(claim.keys[-1]))
+            numbers = read_numbers(db)
 
 
 def read_numbers(db: sqlite3.Connection) -> dict[str, int]:
@@ -234,19 +239,21 @@ def _new_number(db: sqlite3.Connection, claim: _Claim) -> int:
     return number
 
 
-def _inherited(db: sqlite3.Connection, claim: _Claim) -> int | None:
-    """The bug of all programs, or files, together, as older versions kept it: the first has it."""
-    row = db.execute("SELECT number FROM bugs WHERE key = ?", (claim.older,)).fetchone()
-    if row is not None:
-        db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], row[0]))
-        return int(row[0])
+def _inherited(
+    db: sqlite3.Connection, claim: _Claim, homes: dict[str, int], numbers: dict[str, int]
+) -> int | None:
+    """The bug of all programs, or files, together, as older versions kept it: the first has it.
+
+    `homes` is the number of a bug by its key; it and `numbers` no longer have what was inherited.
+    """
     bare = signature_of(claim.keys[0])
-    row = db.execute("SELECT number FROM bugs WHERE key = ?", (bare,)).fetchone()
-    if row is None or bare == claim.keys[0]:
-        return None
-    db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], row[0]))
-    db.execute("DELETE FROM bug_keys WHERE key = ?", (bare,))
-    return int(row[0])
+    if (number := homes.pop(claim.older or "", None)) is None:
+        if bare == claim.keys[0] or (number := homes.pop(bare, None)) is None:
+            return None
+        db.execute("DELETE FROM bug_keys WHERE key = ?", (bare,))
+        numbers.pop(bare, None)
+    db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], number))
+    return number
 
 
 def join(db: sqlite3.Connection, numbers: Sequence[int], why: str) -> None:
