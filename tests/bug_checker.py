@@ -27,7 +27,7 @@ from harness.values.toolchain import assembler_name, compiler_name
 BAD, GOOD, OTHER, HOLE = "bad", "good", "other", "hole"
 _HOLES = {"unsupported", "infra", "not_run", "timeout", "out_of_memory"}
 _LIMITS = {"timeout", "out_of_memory", "infra", "not_run"}
-_WELL = {"ok", "right", "consistent", "ran", "sick"}
+_WELL = {"ok", "right", "as_interpreted", "consistent", "ran", "sick"}
 _BEFORE_PTXAS = {"capture", "ttir", "ttgir", "llir", "ptx"}
 _NEXT = r"(?= Untestable| Not tried| It failed| \d+ |$)"
 _FIRST_SEEN = (

@@ -38,7 +38,7 @@ class NextStep(StrEnum):
     LOG = "log"
     IR = "ir"
     WORKAROUND = "workaround"
-    CHECK = "check"
+    RUN = "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ _NEXT_STEPS = {
     Ground.FRAGILE: NextStep.REDUCTION,
     Ground.FLAKY: NextStep.AGAIN,
     Ground.NO_BETTER: NextStep.WORKAROUND,
-    Ground.NOTHING_IS_RIGHT: NextStep.CHECK,
+    Ground.NOTHING_IS_RIGHT: NextStep.RUN,
 }
 
 

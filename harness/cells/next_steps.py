@@ -40,7 +40,7 @@ def next_steps(
     if any(row.suspect for row in rows):
         # Configs are held to one another: one that is chosen has none beside it.
         every = replace(on_assembler(words, None, None), config="")
-        steps["do its configs compute the same?"] = spell_command("check", every)
+        steps["do its configs compute the same?"] = spell_command("run", every)
     return [(command, why) for why, command in steps.items()]
 
 

@@ -7,6 +7,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -29,7 +30,6 @@ minimize diagnosis.minimize Reduce a failure to the smallest input that shows it
 report diagnosis.report Write an issue that upstream can act on, and check it.
 workaround diagnosis.workaround Find what can be done today, and prove it.
 rank diagnosis.workaround Order the configs of a kernel by their expected time.
-check kernels.check Find configs that compute something else than the others.
 matrix nights.matrix Run a whole matrix, and say what changed.
 pr nights.pr Say what a pull request does to the machine code.
 binaries kernels.binaries List the kernels of finished binaries, and what changed in them.
@@ -86,11 +86,23 @@ class _LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            raise click.NoSuchCommand(error.command_name, None, _COMMANDS, ctx) from None
+            words = _instead_of(error.command_name)
+            near = [] if words else list(_COMMANDS)
+            raise click.NoSuchCommand(error.command_name, words, near, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
+
+
+_FORMER = {"check": "triage run"}
+
+
+def _instead_of(word: str) -> str | None:
+    """What was meant by a word that is no command; None where nothing tells."""
+    path = word.partition("::")[0]
+    instead = f"triage compile {word}" if Path(path).exists() else _FORMER.get(word)
+    return instead and f"There is no command {word!r}: give `{instead}`."
 
 
 def _type_texts(command: click.Command) -> None:

@@ -65,6 +65,7 @@ _OBSERVED = {
     VerdictKind.TIMEOUT: "does not finish compiling",
     VerdictKind.OUT_OF_MEMORY: "takes more memory to compile than the machine has",
     VerdictKind.RIGHT: "compiles to PTX that computes what it must",
+    VerdictKind.AS_INTERPRETED: "compiles to PTX that computes what Triton's interpreter does",
     VerdictKind.CONSISTENT: "compiles to PTX that computes what other configs of it do",
     VerdictKind.RAN: "compiles to PTX that comes to its end",
     VerdictKind.WRONG_RESULT: "compiles to PTX that computes a wrong result",

@@ -166,6 +166,7 @@ class OnEmulator(Executor):
             trace=trail.trace,
             is_infra=is_infra,
             file=cell.file,
+            suspect=(cell.record and cell.record.suspect) or None,
         )
 
     async def _evidence(
@@ -217,11 +218,12 @@ def executed_of(
     trace: TraceFacts | None = None,
     is_infra: bool = False,
     file: str | None = None,
+    suspect: str | None = None,
 ) -> Executed:
     """What came out of a cell on the emulator, which stands in ptxas' place.
 
     `compiler` is None for raw PTX; `ptx` and `body` are the sha256 of it and of its instructions.
-    `is_infra` is as in `Executed.of`, `file` as in `Row`.
+    `is_infra` is as in `Executed.of`, `file` and `suspect` as in `Row`.
     """
     runs = emulated.value.runs if emulated else ()
     executed = [ran for ran in runs if ran.executed]
@@ -238,6 +240,7 @@ def executed_of(
         ctas=max((ran.ctas_of for ran in executed), default=None),
         seconds=round(sum(ran.seconds for ran in runs), 3) if runs else None,
         trace=trace,
+        suspect=suspect,
     )
     compiled = Row(
         cell=row.cell,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, Selection, raised_words
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
+from harness.run.checking import check_place
 from harness.run.executing import Executor, Follow, OnEmulator, keep_execution
 from harness.run.gpu.evaluating import OnCubins
 from harness.run.gpu.sass import destination_of
@@ -27,6 +29,7 @@ from harness.run.recording import PLAIN_TARGET, find_variant
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.tables.samples import Sample
+from harness.values.check import Checked
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import Inputs, RunRow
 from harness.values.toolchain import EMULATOR, SASS, takes_cubins
@@ -163,19 +166,22 @@ async def run_selections(
                         plan = await plan_launch(bench, place)
                         session = plan.session
                         notes += (*plan.notes, *plan.warnings)
-                        refused: list[PlannedCell] = []
+                        refused, checks = list[PlannedCell](), dict[str, Checked]()
                         if launch.spec.file:
                             words = "its arguments are guessed by their types, and one program runs"
                             notes.append(f"{selection.repro.name}: {words}")
                         else:
                             inputs = await source.inputs(PLAIN_TARGET, place.target)
+                            tell(f"{selection.repro.name}: its configs, interpreted")
+                            checks = await check_place(bench, place, plan.cells, source.kernels)
                             refused = [cell for cell in plan.cells if _is_refused(inputs, cell)]
                         cells = survey.choose(place, plan, refused) if survey else plan.cells
                         jobs = [executor.execute(bench, cell) for cell in cells]
-                        for executed in await asyncio.gather(*jobs):
-                            keep_execution(store, number, executed)
-                            rows.append(executed.row)
-                            heard(executed.row)
+                        for cell, executed in zip(cells, await asyncio.gather(*jobs), strict=True):
+                            row = replace(executed.row, check=checks.get(str(cell.cell)))
+                            keep_execution(store, number, dataclasses.replace(executed, row=row))
+                            rows.append(row)
+                            heard(row)
                     except TriageError as error:
                         failures.append(error)
                     finally:

@@ -352,6 +352,7 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
         return disagreement
     compared = results[0].compared
     independent = [each for each in compared if not each.trusted.is_emulated]
+    independent.sort(key=lambda each: each.trusted.is_same_config)
     agreeing = next((each for each in (*independent, *compared) if each.is_right), None)
     rounding = "" if len(results) == 1 else ", schedules differ by rounding only"
     schedules = _schedules(evidence.runs)
@@ -367,11 +368,14 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     is_right = agreeing in independent
     against = [each.trusted.words for each in independent if not each.trusted.may_differ]
     words = "" if is_right else "".join(f", not with {words}" for words in against)
+    verdict = RunVerdict.RIGHT if is_right else RunVerdict.CONSISTENT
+    if agreeing.trusted.is_same_config:
+        verdict, words = RunVerdict.AS_INTERPRETED, f", for the same config{words}"
     ratios = [output.error_ratio for output in agreeing.outputs if output.error_ratio is not None]
     if ratios:
         words += f"; its error is {max(ratios):.2f} times that of the repro's baseline at most"
     return Judgement(
-        verdict=RunVerdict.RIGHT if is_right else RunVerdict.CONSISTENT,
+        verdict=verdict,
         reason=f"{evidence.how}: agrees with {agreeing.trusted.words}{words}{rounding}",
         schedule=schedules,
         reference=agreeing.trusted.words,
@@ -570,4 +574,4 @@ def as_document(row: RunRow) -> dict[str, Any]:
     """A row for JSON: the keys of a compiled cell (null where it was not), and the run's."""
     compiled = {name: getattr(row.compiled, name, None) for name in Row.__struct_fields__}
     run = {name: getattr(row, name) for name in row.__struct_fields__ if name != "compiled"}
-    return {**compiled, **run}
+    return {**compiled, **run, "suspect": row.suspect or compiled["suspect"]}

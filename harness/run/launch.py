@@ -30,7 +30,8 @@ class Trusted:
     kernel, by whose word alone a result is consistent, and no more; of a large grid it has run the
     same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
     where the two differ, it does not say which of them is right. `may_differ`: what it does not
-    agree with may be right all the same.
+    agree with may be right all the same. `is_same_config`: it is the same config, interpreted: what
+    agrees with it is as interpreted, and need not be right.
     """
 
     words: str
@@ -39,6 +40,7 @@ class Trusted:
     is_emulated: bool = False
     is_pipelined: bool = False
     may_differ: bool = False
+    is_same_config: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

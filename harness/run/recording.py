@@ -285,7 +285,7 @@ def find_variant(inputs: Inputs, record: LaunchFacts) -> LaunchVariant | None:
         if launch.kernel == record.kernel
         for variant in launch.variants
         if variant.config == record.config
-        and _visible(variant.described) == _visible(record.arguments)
+        and visible(variant.described) == visible(record.arguments)
     ]
 
     def rank(variant: LaunchVariant) -> tuple[bool, bool]:
@@ -295,7 +295,7 @@ def find_variant(inputs: Inputs, record: LaunchFacts) -> LaunchVariant | None:
     return min(variants, key=rank, default=None)
 
 
-def _visible(described: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+def visible(described: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     """What a compiler sees of arguments: where it is equal, it compiles the same code."""
     return [{name: fact for name, fact in a.items() if name not in _HIDDEN} for a in described]
 
@@ -309,6 +309,6 @@ def record_like(
     """The record of a launch of a kernel with these arguments, and this config."""
     for record in records:
         is_same = record.kernel == kernel and record.config == config
-        if is_same and _visible(record.arguments) == _visible(described):
+        if is_same and visible(record.arguments) == visible(described):
             return record
     return None

@@ -364,7 +364,8 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
 
 def _interpretation(compiler: Compiler, variant: LaunchVariant) -> Trusted:
     buffers = tuple(buffer.sha256 for buffer in variant.interpreted)
-    return Trusted(words=f"the interpreter of {compiler.name}", buffers=buffers)
+    words = f"the interpreter of {compiler.name}"
+    return Trusted(words=words, buffers=buffers, is_same_config=True)
 
 
 def _words(

@@ -13,17 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.run.judging import as_document
+from harness.tables.rows import suspect_lines
 from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.tables.survivors import common_ground
-from harness.values.execution import RunRow, RunVerdict, TraceFacts, TraceStep
+from harness.values.check import Agreement
+from harness.values.execution import FINE_RUNS, RunRow, RunVerdict, TraceFacts, TraceStep
 from harness.values.row import SCHEMA
 from harness.values.timing import Faster, TimeMs, compare_times
 from harness.values.toolchain import EVIDENCE, SASS
 
-_TONES = {
-    **dict.fromkeys((RunVerdict.RIGHT, RunVerdict.CONSISTENT, RunVerdict.RAN), Tone.GOOD),
-    RunVerdict.NOT_RUN: Tone.FAINT,
-}
+_TONES = {**dict.fromkeys(FINE_RUNS, Tone.GOOD), RunVerdict.NOT_RUN: Tone.FAINT}
 _RACES = 3
 _PRINTED = 20
 _SHOWN = 16
@@ -42,7 +41,8 @@ def runs_said(rows: Sequence[RunRow]) -> list[Block]:
         seconds = sum(row.seconds or 0.0 for row in group)
         effort = f"{EVIDENCE[group[0].on]}: {count:,} instructions in {seconds:.1f} s"
         heading = f"{kernel} · {launch} · {target} · {compiler}, {effort}"
-        parts += [say(heading, Tone.HEAD), *_groups(group), *_sanitized(group), BLANK]
+        parts += [say(heading, Tone.HEAD), *_groups(group), *_checks(group)]
+        parts += [*_sanitized(group), BLANK]
     return parts
 
 
@@ -68,6 +68,41 @@ def _by_verdict(rows: Sequence[RunRow]) -> list[list[RunRow]]:
     for row in rows:
         groups.setdefault((row.run, row.run_signature or row.run_reason), []).append(row)
     return sorted(groups.values(), key=lambda group: not group[0].run.is_wrong)
+
+
+_DISAGREEMENT = {
+    Agreement.DIFFERS: "differs from other configs",
+    Agreement.NOT_CHECKED: "not compared with other configs",
+}
+
+
+def _checks(rows: Sequence[RunRow]) -> list[Block]:
+    """What the configs of one launch compute against one another; nothing where all agree."""
+    groups: dict[tuple[Agreement, object, str], list[RunRow]] = {}
+    for row in rows:
+        if row.check and row.check.status is not Agreement.AGREES:
+            key = (row.check.status, row.check.group, row.check.reason)
+            groups.setdefault(key, []).append(row)
+    lines: list[Block] = []
+    for (status, _, reason), group in groups.items():
+        others = [row.config for row in rows if row not in group]
+        where = common_ground([row.config for row in group], others)
+        words = f"{f' [{where}]' if where else ''}: {reason}{_numbers(group)}"
+        tone = Tone.BAD if status is Agreement.DIFFERS else Tone.FAINT
+        lines.append(Counted(len(group), say(_DISAGREEMENT[status], tone) + say(words)))
+    return lines + suspect_lines([row.suspect for row in rows])
+
+
+def _numbers(rows: Sequence[RunRow]) -> str:
+    checks = [row.check for row in rows if row.check and row.check.status is Agreement.DIFFERS]
+    if not checks:
+        return ""
+    worst = max(checks, key=lambda check: check.stable_max_rel or 0.0)
+    names = ("rel_err", "stable_max_rel", "bad_frac")
+    numbers = [(name, getattr(worst, name)) for name in names]
+    return "; " + ", ".join(
+        f"{name} {'infinite' if value is None else format(value, '.2g')}" for name, value in numbers
+    )
 
 
 def _race_lines(row: RunRow) -> list[SaidLine]:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from harness.values.execution import FINE_RUNS
 from harness.values.verdict import VerdictKind
 
 
@@ -89,9 +90,7 @@ BLANK = say("")
 _TONES = {
     VerdictKind.OK: Tone.GOOD,
     VerdictKind.SICK: Tone.POOR,
-    VerdictKind.RIGHT: Tone.GOOD,
-    VerdictKind.CONSISTENT: Tone.GOOD,
-    VerdictKind.RAN: Tone.GOOD,
+    **dict.fromkeys(map(VerdictKind, FINE_RUNS), Tone.GOOD),
 }
 
 

@@ -9,13 +9,14 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from harness.values.execution import FINE_RUNS
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 
 Settings: TypeAlias = Mapping[str, Scalar]
-HEALTHY = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.CONSISTENT, VerdictKind.RAN)
+HEALTHY = (VerdictKind.OK, *map(VerdictKind, FINE_RUNS))
 """Verdicts that need no words."""
 
 
@@ -205,7 +206,11 @@ def _headline(rows: Sequence[Row], untried: int) -> str:
     unknown = total - len(healthy) - len(sick) - failed
     compiles = len(healthy) + len(sick)
     are_runs = all(row.verdict.is_of_run for row in rows)
-    one, many = ("is right", "are right") if are_runs else ("compiles", "compile")
+    one, many = (
+        ("runs with nothing wrong", "run with nothing wrong")
+        if are_runs
+        else ("compiles", "compile")
+    )
     parts = [f"{compiles} {one if compiles == 1 else many}"]
     if sick:
         parts[0] += ", all sick" if not healthy else f" ({len(sick)} of them sick)"

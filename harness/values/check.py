@@ -21,14 +21,17 @@ class Agreement(StrEnum):
 class SameProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Configs that are one program to the interpreter.
 
-    `suspect` is what reading the source says of them at these sizes. `group` 0 is the one that the
-    others are held to, None where `error` says why there is no result. The measures
+    `described` are the arguments of the launch as `LaunchFacts` has them, but for those that the
+    kernel's own decorators add. `suspect` is what reading the source says of them at these sizes.
+    `group` 0 is the one that the others are held to, None where `error` says why there is no
+    result. The measures
     (`Distance` in Triton's child) are of the worst tensor against group 0, None where they are
     infinite or where there is nothing to measure; `allowed` is the most that `stable_max_rel` may
     be.
     """
 
     configs: list[dict[str, Scalar]]
+    described: list[dict[str, object]]
     group: int | None
     error: str = ""
     suspect: str = ""
@@ -88,19 +91,16 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[Reads, ...] = ()
 
 
-class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One config of one launch: the result, and `suspect` from reading the source."""
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What one config of a launch computes in the interpreter, against the others of the launch.
 
-    kernel: str
-    launch: str
-    config: dict[str, Scalar]
-    target: str
-    triton: str
+    The measures are as in `SameProgram`, None where there is nothing to measure.
+    """
+
     status: Agreement
     reason: str
     level: str | None = None
     group: int | None = None
-    suspect: str | None = None
     tensor: str | None = None
     rel_err: float | None = None
     stable_max_rel: float | None = None

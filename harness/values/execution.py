@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from harness.values.check import Agreement, Checked
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
 from harness.values.row import Row
@@ -15,13 +16,16 @@ from harness.values.timing import TimeMs
 class RunVerdict(StrEnum):
     """What a run means.
 
-    `RIGHT` agrees with something that is independent of the compiled kernel: what its author, the
-    launch code or Triton's interpreter says. `CONSISTENT` agrees with other configs of the kernel
-    alone. `RAN` came to its end alike under all schedules, and there is nothing to compare it with.
+    `RIGHT` agrees with something other than the same config of the kernel: what its author or the
+    launch code says, or another config in Triton's interpreter. `AS_INTERPRETED` agrees with its
+    own config in Triton's interpreter: the compiler did what the source says, whether or not that
+    is right. `CONSISTENT` agrees with other compiled configs of the kernel alone. `RAN` came to its
+    end alike under all schedules, and there is nothing to compare it with.
     `NOT_RUN` is never a pass.
     """
 
     RIGHT = "right"
+    AS_INTERPRETED = "as_interpreted"
     CONSISTENT = "consistent"
     RAN = "ran"
     WRONG_RESULT = "wrong_result"
@@ -36,12 +40,16 @@ class RunVerdict(StrEnum):
     @property
     def is_fine(self) -> bool:
         """It came to its end, and nothing was found."""
-        return self in (RunVerdict.RIGHT, RunVerdict.CONSISTENT, RunVerdict.RAN)
+        return self in FINE_RUNS
 
     @property
     def is_wrong(self) -> bool:
         """Something was found."""
         return not self.is_fine and self is not RunVerdict.NOT_RUN
+
+
+FINE_RUNS = (RunVerdict.RIGHT, RunVerdict.AS_INTERPRETED, RunVerdict.CONSISTENT, RunVerdict.RAN)
+"""From the strongest to the weakest."""
 
 
 class ArgumentKind(StrEnum):
@@ -245,7 +253,9 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     `time_ms` is that of a kernel that was timed, `time_samples` (milliseconds) and `sm_mhz` (the
     clock beside them) are what it follows from, in their order. `printed` is what threads printed
     in the first run in which they did. `sanitizers` is what the tools of compute-sanitizer say of a
-    cubin that was launched under them, or `schedule`, which reads its SASS.
+    cubin that was launched under them, or `schedule`, which reads its SASS. `check` is what its
+    source computes against the other configs of its launch; None where that was not looked at.
+    `suspect` is as in `Row`, of a cell that is not `compiled`.
     """
 
     cell: str
@@ -276,11 +286,14 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     sanitizers: tuple[SanitizerFacts, ...] = ()
     compiled: Row | None = None
     trace: TraceFacts | None = None
+    check: Checked | None = None
+    suspect: str | None = None
 
     @property
     def is_accused(self) -> bool:
-        """Whether it ran wrong, or a sanitizer found an error."""
-        return self.run.is_wrong or any(tool.errors for tool in self.sanitizers)
+        """Whether it ran wrong, a sanitizer found an error, or other configs compute otherwise."""
+        differs = self.check is not None and self.check.status is Agreement.DIFFERS
+        return differs or self.run.is_wrong or any(tool.errors for tool in self.sanitizers)
 
     @property
     def counted_races(self) -> tuple[RaceFacts, ...]:

@@ -43,6 +43,7 @@ class VerdictKind(StrEnum):
     UNSUPPORTED = "unsupported"
     INFRA = "infra"
     RIGHT = "right"
+    AS_INTERPRETED = "as_interpreted"
     CONSISTENT = "consistent"
     RAN = "ran"
     WRONG_RESULT = "wrong_result"
@@ -103,6 +104,7 @@ VERDICTS = {
     VerdictKind.UNSUPPORTED: VerdictFacts(Says.NOTHING, "U"),
     VerdictKind.INFRA: VerdictFacts(Says.NOTHING, "F"),
     VerdictKind.RIGHT: VerdictFacts(Says.WORKS, "G", is_of_run=True),
+    VerdictKind.AS_INTERPRETED: VerdictFacts(Says.WORKS, "Q", is_of_run=True),
     VerdictKind.CONSISTENT: VerdictFacts(Says.WORKS, "K", is_of_run=True),
     VerdictKind.RAN: VerdictFacts(Says.WORKS, "N", is_of_run=True),
     VerdictKind.WRONG_RESULT: VerdictFacts(Says.FAILS, "W", is_of_run=True),

@@ -72,7 +72,7 @@ class Equivalence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """What is known, and why; the measures are those of `triage check`, of the worst tensor."""
+    """What is known, and why; the measures are those of `Checked`, of the worst tensor."""
 
     known: Equivalence
     reason: str

@@ -284,7 +284,7 @@ def _kernel_cases() -> Iterator[Case]:
         for what, text in IR:
             words = ("compile", "--sm", "90a", "--kernel", file)
             yield _of(f"{file} with {what}", words, file, text)
-    for verb in ("compile", "check"):
+    for verb in ("compile", "run"):
         for what, text, said in LAUNCHES:
             words = (verb, "--sm", "90a", "--kernel", "k.py")
             yield _of(f"{verb} launch code with {what}", words, "k.py", text, says=said)

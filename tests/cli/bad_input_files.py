@@ -65,7 +65,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "k.ptx": ("compile", "--kernel", "k.ptx"),
     "k.ttir": ("compile", "--sm", "90a", "--kernel", "k.ttir"),
     "k.ttgir": ("blame", "--kernel", "k.ttgir"),
-    "k.py": ("check", "--kernel", "k.py"),
+    "k.py": ("run", "--kernel", "k.py"),
     "m.ptx": ("minimize", "m.ptx"),
     "matrix.yaml": ("matrix", "run", "--list", "--matrix", "matrix.yaml"),
     "replay.jsonl": ("bisect", "--replay", "replay.jsonl"),

@@ -9,7 +9,7 @@ from printed_commands import parse
 
 from harness.cli.main import cli
 
-VERBS = ("compile", "run", "bisect", "blame", "minimize", "workaround", "rank", "check", "history")
+VERBS = ("compile", "run", "bisect", "blame", "minimize", "workaround", "rank", "history")
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -238,7 +238,6 @@ def test_what_it_cannot_do_is_one_line(brew: Triage) -> None:
         (("run", *one), 2, "launches of Brew cannot be run with values"),
         (("minimize", *KERNEL, "--config", "size=4,foam=1", "--assembler", "kettle==1.1"), 2,
          "what Brew generates is not PTX, which is all that can be reduced of it"),
-        (("check", *one), 2, "Brew has no interpreter that could run it"),
     ):  # fmt: skip
         done = brew(*words)
         assert (done.returncode, done.stdout) == (code, ""), (words, done.stdout, done.stderr)

@@ -201,9 +201,9 @@ def _would_tell(
             yield spell_command("minimize", pinned, *followed)
         case NextStep.WORKAROUND:
             yield spell_command("workaround", pinned)
-        case NextStep.CHECK:
+        case NextStep.RUN:
             # Configs are held to one another: one that is chosen has none beside it.
-            yield spell_command("check", replace(placed, config=""))
+            yield spell_command("run", replace(placed, config=""))
         case NextStep.AGAIN:
             yield spell_command("blame", pinned, *followed_words, "--no-cache")
         case NextStep.LOG:

@@ -178,7 +178,8 @@ Example:
   triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --on sass
   triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
 
-Exit code 0: all that was run is right. 1: something is wrong. 4: something could not be run."""
+Exit code 0: nothing is wrong with all that was run. 1: something is wrong, or configs of one launch
+compute different things. 4: something could not be run."""
 
 
 class _RunOptions(Struct, frozen=True, kw_only=True):
@@ -288,8 +289,8 @@ def command(
 
     Every cell is lowered to PTX, and the PTX is executed by an emulator under the PTX ISA's rules,
     without a GPU. Its results are held to those of the same kernel without pipelining, and of
-    Triton's interpreter. What it says is *emulated*: true of the PTX, not of what ptxas or a chip
-    makes of it.
+    Triton's interpreter; the configs of one launch, to one another. What it says is *emulated*:
+    true of the PTX, not of what ptxas or a chip makes of it.
 
     With --on sass, what ptxas makes of the PTX is executed beside it, without a GPU: a cubin that
     alone computes something else is accused.

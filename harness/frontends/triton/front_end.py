@@ -137,7 +137,7 @@ _OTHER_RELEASE = re.compile(
 
 
 # Of what is measured between configs: raised when there is more of it.
-_CHECK_RULE = 2
+_CHECK_RULE = 3
 
 T = TypeVar("T")
 

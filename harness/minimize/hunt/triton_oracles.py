@@ -338,7 +338,7 @@ def _of_row(row: RunRow) -> Answer:
 def as_answer(verdict: RunVerdict, words: str, schedule: str | None, *, orders: int) -> Answer:
     """What a launch came to in so many orders; `schedule` lists those in which it is wrong."""
     if not verdict.is_wrong:
-        is_right = verdict in (RunVerdict.RIGHT, RunVerdict.CONSISTENT)
+        is_right = verdict.is_fine and verdict is not RunVerdict.RAN
         return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
     kind = verdict.value
     if verdict is RunVerdict.WRONG_RESULT and len((schedule or "").split(", ")) < orders:

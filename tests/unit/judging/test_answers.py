@@ -22,7 +22,13 @@ OTHER_FAILURES = (
     VerdictKind.HANG,
     VerdictKind.LAUNCH_FAILED,
 )
-WORKS = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.CONSISTENT, VerdictKind.RAN)
+WORKS = (
+    VerdictKind.OK,
+    VerdictKind.RIGHT,
+    VerdictKind.AS_INTERPRETED,
+    VerdictKind.CONSISTENT,
+    VerdictKind.RAN,
+)
 
 
 def answer(kind: VerdictKind, signature: str | None, stage: str = "cubin") -> VerdictAnswer:

@@ -268,6 +268,21 @@ def test_a_reference_that_may_differ_convicts_nobody() -> None:
     assert judge(found.held_to(config, same)).verdict is RunVerdict.RIGHT
 
 
+def test_what_the_interpreter_says_of_the_same_config_is_no_more_than_as_interpreted() -> None:
+    found = evidence((EARLY, buffers(), {}), trusted={"the interpreter": buffers()})
+    [own] = found.launch.trusted
+    own = replace(own, is_same_config=True)
+    alone = judge(found.held_to(own))
+    assert (alone.verdict, alone.verdict.is_fine) == (RunVerdict.AS_INTERPRETED, True)
+    assert alone.reason == "emulated PTX: agrees with the interpreter, for the same config"
+    # Another config, or a person, is heard before it; another compiled config is not.
+    other = replace(own, words="another config", is_same_config=False, may_differ=True)
+    stronger = judge(found.held_to(own, other))
+    assert (stronger.verdict, stronger.reference) == (RunVerdict.RIGHT, "another config")
+    compiled = Trusted(words="num_stages=1", buffers=found.ran[0].buffers, is_emulated=True)
+    assert judge(found.held_to(compiled, own)).verdict is RunVerdict.AS_INTERPRETED
+
+
 def test_what_a_person_says_is_final_and_may_leave_buffers_out() -> None:
     found = evidence((EARLY, buffers(count=(7, 7)), {}), trusted={"a config": buffers()})
     said = Trusted(words="a person", buffers=(None, Contents().put(RIGHT), None), is_final=True)

@@ -50,6 +50,7 @@ from harness.frontends.triton.child.recording import (
     Injected,
     bind,
     config_of,
+    describe_arguments,
     pruned_configs,
     storages_of,
     suspicion,
@@ -568,6 +569,7 @@ class _Variant(NamedTuple):
     config: Any
     labels: list[dict[str, Any]]
     suspect: str
+    described: list[dict[str, Any]]
 
 
 class Checker:
@@ -623,7 +625,7 @@ class Checker:
         self, tuner: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Compare the configs of one launch; the one to go on with."""
-        variants = _variants(tuner, configs, kwargs)
+        variants = _variants(tuner, configs, args, kwargs)
         if len(variants) == 1:
             self._note(tuner, variants, [], [[0]], {}, "source")
             return configs[0]
@@ -680,6 +682,7 @@ class Checker:
                 {
                     "configs": variant.labels,
                     "suspect": variant.suspect,
+                    "described": variant.described,
                     "group": group_of,
                     "error": trials[index].error if trials else "",
                     **(numbers(apart) if apart else {}),
@@ -705,7 +708,9 @@ class Checker:
         return self._forks.all((partial(trial, variant) for variant in variants), self._jobs)
 
 
-def _variants(tuner: Any, configs: Sequence[Any], kwargs: dict[str, Any]) -> list[_Variant]:
+def _variants(
+    tuner: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[_Variant]:
     """Configs by what the kernel's source can see of them."""
     variants: dict[str, _Variant] = {}
     for config in configs:
@@ -714,7 +719,14 @@ def _variants(tuner: Any, configs: Sequence[Any], kwargs: dict[str, Any]) -> lis
         key = dumps([sorted(visible.items()), repr(config.pre_hook)])
         if key not in variants:
             values = {**tuner.nargs, **kwargs, **config.kwargs}
-            variants[key] = _Variant(config, [], suspicion(tuner.base_fn, values))
+            given = {**kwargs, **config.kwargs}
+            described = [
+                argument
+                for argument in describe_arguments(JITFunction(tuner.base_fn), args, given)
+                if argument["name"] in values
+            ]
+            suspect = suspicion(tuner.base_fn, values)
+            variants[key] = _Variant(config, [], suspect, described)
         variants[key].labels.append(config_of(config))
     return list(variants.values())
 
