@@ -93,7 +93,15 @@ def _write_jsonl(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
 def _write_csv(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
     writer = csv.writer(_text(out), lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(_flat(stored))
+    writer.writerows(map(_plain, row) for row in _flat(stored))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - of any column
+    """A value that no spreadsheet takes for a formula, and no terminal for a command."""
+    if not isinstance(value, str):
+        return value
+    text = "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
 def _write_markdown(stored: Iterable[StoredRow], out: IO[bytes]) -> None:

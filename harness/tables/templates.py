@@ -77,6 +77,15 @@ def markdown_cell(text: object) -> str:
     return re.sub(r"([|\\*<\[`]|(?<!\w)_|_(?!\w))", r"\\\1", line)
 
 
+def foreign_cell(text: object) -> str:
+    """As `markdown_cell`, of words that anybody may have written.
+
+    GitHub makes a mention of `@name` and a link of `#1`, escaped or not: a mark without width
+    keeps them apart.
+    """
+    return re.sub(r"((?<!\w)@|(?<!\w)#|[\w.-]/[\w.-]+#)(?=\w)", "\\1\u2060", markdown_cell(text))
+
+
 def _fence(text: str) -> str:
     return "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
 

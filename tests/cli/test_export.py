@@ -128,6 +128,18 @@ def test_the_default_is_the_last_run_as_text_on_stdout(triage: Triage, home: Pat
     assert [msgspec.json.decode(line)["run"] for line in done.stdout.splitlines()] == [1, 1]
 
 
+def test_a_spreadsheet_computes_nothing_and_a_terminal_obeys_nothing(triage: Triage) -> None:
+    rows = [row(kernel="=cmd|calc.py", reason="\x1b]0;title\x07"), row(kernel="@sum(1)")]
+    night(Path(triage.env["TRIAGE_HOME"]), rows)
+    found = from_csv(written(triage, "csv"))
+    assert {each["kernel"] for each in found} == {"'=cmd|calc.py", "'@sum(1)"}
+    assert all(str(each["cell"]).startswith("'") for each in found)
+    assert {each["reason"] for each in found} == {"\ufffd]0;title\ufffd", rows[1].reason}
+    assert [each["kernel"] for each in from_jsonl(written(triage, "jsonl"))] == sorted(
+        each.kernel for each in rows
+    )
+
+
 def test_markdown_is_a_table_that_nothing_breaks(triage: Triage, home: Path) -> None:
     head, rule, first, second = triage("export", "--format", "markdown").stdout.splitlines()
     assert rule == "|" + "---|" * head.count(" | ") + "---|"

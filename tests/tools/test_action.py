@@ -194,6 +194,31 @@ def test_a_regression_ends_the_action_with_its_code(triage: Triage, tmp_path: Pa
     assert "### triage: 1 worse" in runner.files["summary.md"].read_text()
 
 
+def test_inputs_are_words_and_a_full_disk_is_no_failure(triage: Triage, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    runner = Runner(triage, tmp_path / "machine", tmp_path, tmp_path / "cache")
+    # In the place of triage: keeps its words, makes the comment, and cannot trim.
+    stand_in = tmp_path / "machine/bin/triage"
+    stand_in.write_text(
+        f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {tmp_path}/words\n"
+        '[ "$1" = cache ] && exit 4\n'
+        f'mkdir -p {runner.temp}/triage-pr "$TRIAGE_HOME" "$TRIAGE_CACHE_DIR"\n'
+        f"echo compared > {runner.temp}/triage-pr/comment.md\n"
+    )
+    code = runner.act(
+        base="main", kernels="a.py\r\nb c.py\r\n", sm="80\r\n90*", triton="3.6.0\r", ptxas="*"
+    )
+    assert code == 0
+    assert runner.values["steps.compare.outputs.code"] == "0"
+    assert (runner.artifact / "comment.md").read_text() == "compared\n"
+    words = (tmp_path / "words").read_text().splitlines()
+    assert words[:1] == ["pr"]
+    assert words[words.index("--kernel") :] == [
+        *("--kernel", "a.py", "--kernel", "b c.py", "--sm", "80", "--sm", "90*"),
+        *("--triton", "3.6.0", "--ptxas", "*", "cache", "--trim", "1GB"),
+    ]
+
+
 def test_the_workflows_to_copy_are_sound(actionlint: Path, tmp_path: Path) -> None:
     for number, text in enumerate(TO_COPY):
         (tmp_path / f"{number}.yml").write_text(text)

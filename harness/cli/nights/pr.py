@@ -154,13 +154,14 @@ def command(
     elif any(results):
         raise UsageError(f"{base} and {head}: one of them holds results and the other does not")
     else:
-        sides = base_of(base, ours := head_of(head)), ours
+        ours = head_of(head)
+        theirs = click.get_current_context().with_resource(base_of(base, ours))
         own = ours.folder / FILE
         matrix = _matrix(file or (own if own.is_file() else None), sm, triton, ptxas)
         options = MatrixOptions(
             work=how, run=execution.run, on=execution.on, runner=execution.runner
         )
-        result = _of_folders(*sides, matrix, kernels, options)
+        result = _of_folders(theirs, ours, matrix, kernels, options)
     document = pr_document(result)
     if out:
         create_folder(out)

@@ -8,6 +8,7 @@ line and key.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
+import msgspec.inspect
 import yaml
 
 from harness.values.errors import ConfigurationError
@@ -87,6 +89,7 @@ _MAX_DIGITS = 18
 _AT = re.compile(r"^(.*?)(?: - at `(?:key in )?(\$[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([\w-]+)|\[(\d+|\.\.\.)\]")
 _WANTED = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 _FIELD = re.compile(r"Object (?:missing required|contains unknown) field `([^`]*)`")
 _PLAIN_NAMES = {
     "str": "text",
@@ -151,7 +154,8 @@ def read_located(
     except msgspec.ValidationError as error:
         message, where = _AT.fullmatch(str(error)).groups()  # type: ignore[union-attr]
         line, key, node = _locate(root, where or "$", message)
-        raise ConfigurationError(f"{path}:{line}: {key}{_plain(message, node)}") from error
+        known = _known(schema, where or "$", message)
+        raise ConfigurationError(f"{path}:{line}: {key}{_plain(message, node)}{known}") from error
     return result, lambda where: _locate(root, where, "")[0]
 
 
@@ -256,12 +260,34 @@ def _locate(root: yaml.Node, where: str, message: str) -> tuple[int, str, yaml.N
         if child is None:
             break
         node = child
-    unknown = re.search(r"unknown field `([^`]+)`", message)
+    unknown = _UNKNOWN.search(message)
     if unknown and isinstance(node, yaml.MappingNode):
         for key, _ in node.value:
             if key.value == unknown[1]:
                 return key.start_mark.line + 1, _joined(steps), key
     return node.start_mark.line + 1, _joined(steps), node
+
+
+def _known(schema: type, where: str, message: str) -> str:
+    """The keys that may stand where the message names an unknown one; the nearest first."""
+    unknown = _UNKNOWN.search(message)
+    if not unknown:
+        return ""
+    info: Any = msgspec.inspect.type_info(schema)
+    for name, _ in _STEP.findall(where):
+        if isinstance(info, msgspec.inspect.StructType):
+            info = next(field.type for field in info.fields if field.encode_name == name)
+        else:
+            info = info.item_type if isinstance(info, msgspec.inspect.ListType) else info.value_type
+    keys = [field.encode_name for field in info.fields]
+    inside = [
+        f"{field.encode_name}.{unknown[1]}"
+        for field in info.fields
+        if any(unknown[1] == own.encode_name for own in getattr(field.type, "fields", ()))
+    ]
+    near = inside or difflib.get_close_matches(unknown[1], keys, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else "."
+    return f"{hint} Known here: {', '.join(keys)}"
 
 
 def _joined(steps: list[str]) -> str:

@@ -136,7 +136,7 @@ def ensure_folder(destination: Path, *, marker: str, fill: Callable[[Path], byte
     if (destination / marker).is_file():
         return destination
     create_folder(destination.parent)
-    with _locked(destination):
+    with locked(destination):
         if (destination / marker).is_file():
             return destination
         if destination.exists():
@@ -166,7 +166,7 @@ def remove_folder(destination: Path, *, marker: str) -> None:
         StorageError: the disk is read-only.
         UsageError: the folder does not exist or is not ours.
     """
-    with _locked(destination):
+    with locked(destination):
         if destination.is_symlink() or not (destination / marker).is_file():
             raise UsageError(f"{destination} was not created by triage (no {marker}): not deleted")
         doomed = _partial_of(destination)
@@ -228,7 +228,13 @@ def _discard(partial: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(destination: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
+def locked(destination: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
+    """Hold what lies at `destination`, there or not, against other processes.
+
+    Raises:
+        InfrastructureError: another process holds it for that many seconds.
+        StorageError: the disk is full or read-only.
+    """
     from filelock import FileLock, Timeout  # noqa: PLC0415 - what is installed needs no lock
 
     folder = create_folder(destination.parent / _LOCKS)
@@ -264,7 +270,7 @@ def _sweep(destination: Path) -> None:
             _sweep_leftover(partial)
             continue
         # Held by a living process: it is still filling that folder.
-        with contextlib.suppress(InfrastructureError), _locked(owner, seconds=0):
+        with contextlib.suppress(InfrastructureError), locked(owner, seconds=0):
             _sweep_leftover(partial)
 
 

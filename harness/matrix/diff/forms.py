@@ -21,7 +21,7 @@ from harness.matrix.diff.words import (
     set_said,
 )
 from harness.tables.said import SaidLine, say
-from harness.tables.templates import markdown_cell, markdown_code
+from harness.tables.templates import foreign_cell, markdown_code
 from harness.values.change import Change, ChangeKind, ConfigSet, Facts, FirstLost, PullRequest
 from harness.values.kernel import Config
 
@@ -179,8 +179,8 @@ def as_markdown(result: PullRequest) -> str:
     lines += [
         f"{markdown_code(result.base)} → {markdown_code(result.head)}, {_code_words(result)}."
     ]
-    lines += [f"- {markdown_cell(words)}" for words in result.renamed[:20]]
-    lines += [f"- not captured: {markdown_cell(failure)}" for failure in result.failures[:20]]
+    lines += [f"- {foreign_cell(words)}" for words in result.renamed[:20]]
+    lines += [f"- not captured: {foreign_cell(failure)}" for failure in result.failures[:20]]
     for title, some in (
         ("Worse", worse),
         ("Better", better),
@@ -191,8 +191,8 @@ def as_markdown(result: PullRequest) -> str:
             lines += ["", f"**{title}**", "", "| cells | what | where |", "|--:|---|---|"]
             lines += [
                 f"| {len(group.changes):,} | **{_NAMED.get(group.kind, group.kind.value)}**: "
-                f"{markdown_cell(group.what)} "
-                f"| {markdown_cell(group.where)} |"
+                f"{foreign_cell(group.what)} "
+                f"| {foreign_cell(group.where)} |"
                 for group in _by_kernel(some)[:20]
             ]
             if (more := len(_by_kernel(some)) - 20) > 0:
@@ -203,14 +203,14 @@ def as_markdown(result: PullRequest) -> str:
         lines += [
             "|---|--:|--:|---|",
             *(
-                f"| {markdown_cell(_place(each))} | {each.older[0]} of {each.older[1]} "
-                f"| {each.newer[0]} of {each.newer[1]} | {markdown_cell(each.toolchain)} |"
+                f"| {foreign_cell(_place(each))} | {each.older[0]} of {each.older[1]} "
+                f"| {each.newer[0]} of {each.newer[1]} | {foreign_cell(each.toolchain)} |"
                 for each in lost[:50]
             ),
         ]
     if result.firsts:
         lines += ["", "**Predicted fastest config** (compiled, not measured)", ""]
-        lines += [f"- {markdown_cell(words)}" for words in _predicted(result)[:20]]
+        lines += [f"- {foreign_cell(words)}" for words in _predicted(result)[:20]]
     every = [*worse, *better, *gaps, *others, *result.changes.informational, *result.other_code]
     lines += _picture(every)
     lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000 - len(_FOOT))
@@ -249,7 +249,7 @@ def _fewer(result: PullRequest) -> str:
     )
     more = f" (and {len(sets) - 1:,} more)" if len(sets) > 1 else ""
     words = f"{worst.kernel} · {worst.launch} on {worst.target}: {set_said(worst)}{more}"
-    return f": {markdown_cell(words)}"
+    return f": {foreign_cell(words)}"
 
 
 def _calm(result: PullRequest) -> str:
@@ -289,7 +289,7 @@ def _picture(changes: Sequence[Change]) -> Iterator[str]:
     yield from (f'title "{_COLUMNS[metric]} of a thread"', f"x-axis [{', '.join(labels)}]")
     yield from (f"y-axis 0 --> {max(bars)}", f"bar {bars}", "```", "")
     for number, (facts, *_) in enumerate(most, 1):
-        yield f"{number}. {markdown_cell(_name(facts))}"
+        yield f"{number}. {foreign_cell(_name(facts))}"
 
 
 def _place(cells: Facts | ConfigSet) -> str:
@@ -312,7 +312,7 @@ def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
     yield "|---|" + "---|" * len(columns)
     for number, change in enumerate(changes):
         numbers = (_moved(change, metric) for metric in columns)
-        line = f"| {markdown_cell(_name(change.facts))} | {' | '.join(numbers)} |"
+        line = f"| {foreign_cell(_name(change.facts))} | {' | '.join(numbers)} |"
         room -= len(line.encode()) + 1
         if room < 0:
             yield from ("", f"... and {len(changes) - number:,} more: `--json` has them.")

@@ -1,8 +1,9 @@
 """`triage pr`: base and head of a checkout, each run as a matrix, and compared by machine code.
 
-Base is checked out beside the toolchains, in one folder for each repository: the launches that a
-commit does not reach are captured there once. Nothing of the repository is written but objects that
-git itself keeps: no worktree of its own, no index, no hook.
+Base is checked out beside the toolchains, in one folder for each repository (more while several
+commands are at work): the launches that a commit does not reach are captured there once. Nothing of
+the repository is written but objects that git itself keeps: no worktree of its own, no index, no
+hook.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import filecmp
 import glob
 import hashlib
+import itertools
 import os
 import re
 import sys
@@ -27,7 +29,8 @@ from harness.cells.places import RunProgress
 from harness.cells.repros.find import find_kernels, list_repros
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end, kinds, takes
-from harness.io.files.locations import cache_dir
+from harness.io.files.locations import cache_dir, create_folder
+from harness.io.files.writing import locked
 from harness.io.processes.hub import run_tool
 from harness.judging.origins import LOCAL_ACCESS, kernel_file, lines_of, ptx_origins, sass_origins
 from harness.judging.ptxas.cubin import CubinError, code_sha256
@@ -48,13 +51,15 @@ from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.values.cell import CellId, program_of
 from harness.values.change import Change, ChangeKind, Facts, FirstLost, PullRequest
-from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import Matrix
 from harness.values.toolchain import PTX
 from harness.workaround.rank.order import RankedLaunch, first_lost
 from harness.workaround.rank.ranking import ranked_cells
 
+_GIT = ("git", "-c", "core.fsmonitor=false")
+"""A clone that came as an archive may name a program as its monitor of files."""
 _GIT_SECONDS = 600.0
 _DEEP = re.compile(r"\*\*(?=[^/*])")
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
@@ -104,17 +109,20 @@ def head_of(text: str) -> Side:
     return Side(name="working tree" if text == "." else text, folder=folder)
 
 
-def base_of(text: str, head: Side) -> Side:
+@contextlib.contextmanager
+def base_of(text: str, head: Side) -> Iterator[Side]:
     """A folder, or what a commit of head's repository has in the place of head's folder.
 
-    Of a branch it is the commit where head left it, as a pull request shows it.
+    Of a branch it is the commit where head left it, as a pull request shows it. Until the context
+    ends, no other process changes that folder: it has another one.
 
     Raises:
         UsageError: git does not know it.
         InfrastructureError: there is no git.
     """
     if os.path.isdir(text):  # noqa: PTH112 - any text may be given
-        return Side(name=text, folder=Path(text).absolute())
+        yield Side(name=text, folder=Path(text).absolute())
+        return
     git = partial(_git, head.folder)
     commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
     if not commit:
@@ -125,25 +133,41 @@ def base_of(text: str, head: Side) -> Side:
     commit = git("merge-base", commit, "HEAD") or commit
     top = Path(git("rev-parse", "--show-toplevel"))
     number = hashlib.sha256(os.fsencode(top)).hexdigest()[:16]
-    place = cache_dir() / "checkouts" / number
-    place.mkdir(parents=True, exist_ok=True)
-    # `read-tree` alone brings a folder to a tree: it runs no hook, and its index is ours.
-    env = {**os.environ, "GIT_INDEX_FILE": str(place.with_suffix(".index"))}
-    words = ("--work-tree", str(place), "read-tree", "--reset", "-u", commit)
-    problem = _git_said(top, *words, env=env)
-    if problem:
-        raise UsageError(f"--base {text}: git cannot check it out: {problem}")
-    inside = place / git("rev-parse", "--show-prefix")
-    return Side(name=f"{text} ({commit[:10]})", folder=inside)
+    with _held(cache_dir() / "checkouts" / number) as place:
+        index = place.with_suffix(".index")
+        # A git that was killed leaves its own lock.
+        index.with_suffix(".index.lock").unlink(missing_ok=True)
+        # `read-tree` alone brings a folder to a tree: it runs no hook, and its index is ours.
+        env = {**os.environ, "GIT_INDEX_FILE": str(index)}
+        words = ("--work-tree", str(place), "read-tree", "--reset", "-u", commit)
+        problem = _git_said(top, *words, env=env)
+        if problem:
+            raise UsageError(f"--base {text}: git cannot check it out: {problem}")
+        inside = place / git("rev-parse", "--show-prefix")
+        yield Side(name=f"{text} ({commit[:10]})", folder=inside)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[Path]:
+    """This folder, or the first beside it that no other process works in."""
+    for number in itertools.count(1):
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(place, seconds=0))
+            except InfrastructureError:
+                continue
+            yield create_folder(place)
+            return
 
 
 def _git(folder: Path, *words: str) -> str:
-    result = run_tool(["git", "-C", folder, *words], timeout=_GIT_SECONDS)
+    result = run_tool([*_GIT, "-C", folder, *words], timeout=_GIT_SECONDS)
     return result.stdout.strip() if result.end.exit_code == 0 else ""
 
 
 def _git_said(folder: Path, *words: str, env: dict[str, str]) -> str:
-    result = run_tool(["git", *words], timeout=_GIT_SECONDS, env=env, cwd=folder)
+    result = run_tool([*_GIT, *words], timeout=_GIT_SECONDS, env=env, cwd=folder)
     return "" if result.end.exit_code == 0 else result.stderr.strip()[:300] or "no reason given"
 
 

@@ -95,6 +95,12 @@ def _configs(number: int | None) -> str:
 
 def estimate_words(estimate: Estimate) -> str:
     """How much there is to do, and about how long it takes."""
+    if estimate.uncounted and not (estimate.cells or estimate.carried or estimate.excluded):
+        return (
+            f"{estimate.uncaptured:,} launches are selected. Their configs are not counted yet: "
+            "that takes their launch code. `triage matrix run --max-time 10m` runs a part of them, "
+            "and then the rest is counted."
+        )
     duration = (
         "unknown, nothing of it is captured and the repros state no count of configs; "
         "`--max-time 10m` runs a part of it, and then this is known"

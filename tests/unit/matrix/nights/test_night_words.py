@@ -33,3 +33,12 @@ def test_the_time_of_a_fresh_store_has_its_basis() -> None:
     assert "Time: at least about 2 h" in estimate_words(replace(fresh, uncounted=1))
     before = estimate_words(replace(ESTIMATE, seconds=61.0, has_history=True))
     assert "Time: about 1 min 1 s, by what such cells took before." in before
+
+
+def test_of_launches_whose_configs_nobody_counted_no_amount_is_stated() -> None:
+    nothing = replace(
+        ESTIMATE, cells=0, lowerings=0, assemblies=0, about=0, uncaptured=8, uncounted=8
+    )
+    words = estimate_words(nothing)
+    assert words.startswith("8 launches are selected. Their configs are not counted yet: ")
+    assert "0 " not in words.replace("10m", "")
