@@ -26,7 +26,13 @@ from harness.io.toolchains.install import every_nvdisasm
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
 from harness.matrix.bugs.words import bug_said, bug_title
-from harness.matrix.diff.between_runs import compare_runs, last_night, matrix_of, previous_run
+from harness.matrix.diff.between_runs import (
+    compare_runs,
+    current_results,
+    last_night,
+    matrix_of,
+    previous_run,
+)
 from harness.matrix.diff.words import ChangeGroup, changes_said, group_changes
 from harness.matrix.rules import EVERY, is_meant
 from harness.site import squares
@@ -187,7 +193,7 @@ class _Writer:
         numbers, signatures = self.store.bug_numbers(), self.store.signatures()
         by_target: dict[str, list[tuple[BugFacts, int | None]]] = defaultdict(list)
         with_page: list[tuple[ResultRecord, int | None]] = []
-        for record in self.store.latest_results(kernel):
+        for record in current_results(self.store, kernel):
             facts = self._shared(_decode(record.row))
             if not is_meant(facts, self.only):
                 continue

@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -54,7 +54,8 @@ _SELECT_CHANGED = """
     )
 """
 _SELECT_LAST = (
-    f"{SELECT_RESULTS} WHERE cell = ? AND created < ? AND run_id <> ?"  # noqa: S608
+    f"{SELECT_RESULTS} WHERE cell = ? AND created < ?"  # noqa: S608
+    " AND run_id NOT IN (SELECT value FROM json_each(?))"
     " AND verdict NOT IN (SELECT value FROM json_each(?)) ORDER BY created DESC, id DESC LIMIT 1"
 )
 _SELECT_LATEST = f"""
@@ -65,7 +66,6 @@ _SELECT_LATEST = f"""
 """  # noqa: S608
 _SELECT_KERNELS = "SELECT DISTINCT kernel FROM cells ORDER BY kernel"
 _FOR_EVER = float("inf")
-_NO_RUN = -1
 _CELL, _CREATED, _ROW = (RESULT_COLUMNS.index(name) for name in ("cell", "created", "row"))
 
 
@@ -87,10 +87,11 @@ class PastResults:
         """Return the names of all kernels that have results, in order."""
         return [name for (name,) in self._database.select(_SELECT_KERNELS)]
 
-    def latest_results(self, kernel: str) -> Iterator[ResultRecord]:
-        """Yield the last result of each cell of a kernel."""
+    def latest_results(self, kernel: str, *, but: Collection[int] = ()) -> Iterator[ResultRecord]:
+        """Yield the last result of each cell of a kernel, in any run but these."""
         sql = "SELECT cell FROM cells WHERE kernel = ? ORDER BY cell"
-        return self.last_results(cell for (cell,) in self._database.select(sql, kernel))
+        cells = (cell for (cell,) in self._database.select(sql, kernel))
+        return self.last_results(cells, besides=but)
 
     def cells_from(self, start: str) -> list[str]:
         """Return the ids of all cells that begin so."""
@@ -102,7 +103,7 @@ class PastResults:
         cells: Iterable[str],
         *,
         before: float = _FOR_EVER,
-        besides: int = _NO_RUN,
+        besides: int | Collection[int] = (),
         not_in: Iterable[str] = (),
     ) -> Iterator[ResultRecord]:
         """Yield the last result of each cell before that time, in any run but `besides`.
@@ -110,8 +111,9 @@ class PastResults:
         Results whose verdict is one of `not_in` are passed over.
         """
         verdicts = json.dumps(list(not_in))
+        runs = json.dumps([besides] if isinstance(besides, int) else list(besides))
         for cell in cells:
-            page = self._page(_SELECT_LAST, (cell, before, besides, verdicts))
+            page = self._page(_SELECT_LAST, (cell, before, runs, verdicts))
             yield from (record for record, _ in page)
 
     def latest_of(self, cells: Sequence[str]) -> dict[str, ResultRecord]:

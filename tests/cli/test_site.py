@@ -149,6 +149,41 @@ def test_pages_of_a_store_with_a_hostile_name(triage: Triage, home: Path) -> Non
     assert "Bug 1" in tonight
 
 
+def test_what_the_source_no_longer_has_is_on_no_page(triage: Triage) -> None:
+    home = Path(triage.env["TRIAGE_HOME"])
+    replaced = [row(warps=warps) for warps in (4, 8)] + [row(launch="main#2"), row(launch="main")]
+    other = row(kernel="other")
+    night(home, [*replaced, other])
+    night(home, [row(warps=32)], command="triage pr --base main")
+    failing = [row("out_of_resources", "s1", warps=warps, stage="launch") for warps in (16, 64)]
+    night(home, [*failing, row(launch="main")])
+    # Part of a night, and what is compiled by hand, says nothing of the rest.
+    night(home, [failing[0]], command="triage matrix run --config num_warps=16")
+    pages = write(triage)
+    squares = {words for _, words in pages["matrix.html"].squares}
+    assert squares == {"2 out_of_resources, 1 ok", "1 ok"}
+    tonight = " ".join(pages["index.html"].words.split())
+    assert "4 cells, by the last result of each" in tonight
+
+
+def test_a_list_of_configs_none_of_which_works_is_worse_tonight(triage: Triage) -> None:
+    home = Path(triage.env["TRIAGE_HOME"])
+    # Not the matrix that comes with triage, which excludes these cells.
+    (triage.folder / "matrix.yaml").write_text("version: 1\ntargets: [sm_80]\nkernels: ['*']\n")
+    night(home, [row(warps=warps) for warps in (4, 8)])
+    night(home, [row("out_of_resources", "s1", warps=warps, stage="launch") for warps in (16, 64)])
+    tonight = " ".join(write(triage)["index.html"].words.split())
+    assert "2 worse" in tonight
+    assert "0 of 2 configs work, before 2 of 2" in tonight
+    assert "0 not known now" in tonight
+    assert tonight.index("regressed") < tonight.index("removed")
+    (home / "watched.txt").unlink(missing_ok=True)
+    watched = triage("watch")
+    assert "regressed, 2 cells: " in watched.stdout
+    assert "0 of 2 configs work, before 2 of 2" in watched.stdout
+    assert triage("diff").returncode == 1
+
+
 def test_a_site_is_replaced_and_nothing_else(triage: Triage, home: Path) -> None:
     write(triage)
     (triage.folder / "pages" / "left-over.html").write_text("old")

@@ -16,9 +16,9 @@ from harness.cells.spelling import purpose_of
 from harness.matrix.diff.compare import PLAIN, UNTOLD, compare, unchanged
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.matrix.rules import EVERY, exclusion_of, is_meant
-from harness.store.schema import RunRecord
+from harness.store.schema import ResultRecord, RunRecord
 from harness.store.store import Store
-from harness.values.cell import place_of
+from harness.values.cell import LaunchLabel, place_of
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix, Selector
@@ -133,6 +133,39 @@ def last_night(
     if older is None:
         return run, None, None
     return run, older, compare_runs(store, older.id, run.id, matrix_of(run), only=only)
+
+
+def current_results(store: Store, kernel: str) -> list[ResultRecord]:
+    """The last result of each cell of a kernel that its source still has, as far as is known.
+
+    A finished night that has a launch, on a target and with a toolchain, has all configs of it:
+    those that only older runs have are gone, and so are numbered launches of the same call. Results
+    of `triage pr` are of two commits: they count where there are no others.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    runs = store.runs(limit=1 << 31)
+    commits = [run.id for run in runs if run.command.startswith("triage pr ")]
+    records = list(store.latest_results(kernel, but=commits)) or [*store.latest_results(kernel)]
+    nights = {run.id: run.started for run in runs if run.finished and _has_all_configs(run)}
+    last: dict[tuple[str, ...], float] = {}
+    for record in records:
+        if record.run in nights:
+            last[_captured(record)] = max(last.get(_captured(record), 0.0), nights[record.run])
+    return [each for each in records if (each.created or 0.0) >= last.get(_captured(each), 0.0)]
+
+
+def _has_all_configs(run: RunRecord) -> bool:
+    words = shlex.split(run.command)
+    is_part = any(word.partition("=")[0] in ("--config", "--only") for word in words)
+    return words[1:3] == ["matrix", "run"] and not is_part
+
+
+def _captured(record: ResultRecord) -> tuple[str, ...]:
+    """What one capture gives all configs of, and what compiles or executes them."""
+    call = LaunchLabel.parse(record.launch).call
+    return record.kernel, call, record.target, *record.cell.rsplit("/", 2)[1:]
 
 
 def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecord]:
