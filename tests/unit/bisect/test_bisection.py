@@ -112,6 +112,24 @@ def test_every_claim_is_true_of_long_histories(
     assert_true_of(history, *search(history, budget=budget, at_once=at_once, focus=focus))
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from("+xo?!"), st.sampled_from("ab")), min_size=1, max_size=40),
+    st.integers(1, 45),
+    st.integers(1, 4),
+)
+def test_no_boundary_lies_between_two_places(
+    versions: list[tuple[str, str]], budget: int, at_once: int
+) -> None:
+    """A version that has only another place of the kernel cannot tell."""
+    history = "".join(letter if place == "a" else "?" for letter, place in versions)
+    known, found = search(history, budget=budget, at_once=at_once)
+    assert_true_of(history, known, found)
+    ends = {
+        end for bound in (*found.regressions, *found.fixes) for end in (bound.before, bound.after)
+    }
+    assert {versions[end][1] for end in ends} <= {"a"}
+
+
 @given(st.integers(0, 199), st.integers(0, 199))
 def test_a_monotone_history_takes_logarithmically_many_probes(good: int, bad: int) -> None:
     history = "+" * good + "x" * bad
