@@ -4,7 +4,7 @@
 
 A change (a *mutant*) turns a comparison round, takes an operand of `and`, `or` or `+` away, drops
 a condition, counts one more, and the like. It is made in memory, in a process of its own, in which
-the unit tests run of its room and those that import the module. A mutant that they pass survives:
+the unit tests of its room run, first those that import the module. A mutant that they pass survives:
 either what a user is told does not depend on the place, or a test is missing.
 `benchmarks/mutants.txt` lists the known survivors, below `#` lines that say why they may survive. A
 survivor that is not there is an error (exit code 1); one that is there and is noticed today is
@@ -44,7 +44,7 @@ ROOMS = {
     "harness/bisect/search.py": "tests/unit/bisect",
     "harness/matrix/bugs/life.py": "tests/unit/matrix/bugs",
 }
-_SHARE = 8
+_SHARE = 16
 _MEMORY = 4 << 30
 _TURNED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -212,14 +212,13 @@ def survivors(chosen: Sequence[Mutant], room: str, jobs: int) -> Iterator[str]:
     if os.waitstatus_to_exitcode(status) != 0:
         raise SystemExit(f"{room} fails without a change: make it pass first")
     seconds = 60 + 10 * int(used.ru_utime + used.ru_stime)
-    texts = {str(path): path.read_text() for path in sorted(Path("tests/unit").rglob("test_*.py"))}
+    texts = {str(path): path.read_text() for path in sorted(Path(room).rglob("test_*.py"))}
     waiting, running = list(reversed(chosen)), dict[int, Mutant]()
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            direct = [path for path, text in texts.items() if f"{mutant.module} import" in text]
-            near = [path for path in direct if path.startswith(f"{room}/")]
-            running[start(mutant, [near, [room, *direct]], seconds)] = mutant
+            near = [path for path, text in texts.items() if f"{mutant.module} import" in text]
+            running[start(mutant, [near, [room]], seconds)] = mutant
         pid, status = os.wait()
         mutant = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)
