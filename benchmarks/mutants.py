@@ -4,8 +4,8 @@
 
 A change (a *mutant*) turns a comparison round, takes an operand of `and`, `or` or `+` away, drops
 a condition, counts one more, and the like. It is made in memory, in a process of its own, in which
-the unit tests of its room run, first those that import the module. A mutant that they pass survives:
-either what a user is told does not depend on the place, or a test is missing.
+the unit tests of its room run, first those that import the module. A mutant that they pass
+survives: either what a user is told does not depend on the place, or a test is missing.
 `benchmarks/mutants.txt` lists the known survivors, below `#` lines that say why they may survive. A
 survivor that is not there is an error (exit code 1); one that is there and is noticed today is
 said, to be taken out.

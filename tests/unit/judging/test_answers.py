@@ -77,6 +77,13 @@ def test_what_works_is_ok_whatever_is_asked(kind: VerdictKind) -> None:
     assert not is_failure(kind)
 
 
+@pytest.mark.parametrize("followed", [VerdictKind.SICK, VerdictKind.WRONG_RESULT])
+def test_what_is_well_ends_sickness_and_a_wrong_result(followed: VerdictKind) -> None:
+    for kind in (VerdictKind.OK, VerdictKind.RIGHT):
+        told = answer_of(kind, stage=None, followed="followed", followed_kind=followed)
+        assert told is VerdictAnswer.OK
+
+
 def test_every_verdict_has_an_answer() -> None:
     listed = {*OTHER_FAILURES, *COULD_NOT_TELL, *WORKS, VerdictKind.SICK}
     assert listed == set(VerdictKind)

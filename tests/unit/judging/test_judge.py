@@ -613,6 +613,24 @@ def test_what_does_not_fit(needs: Resources, said: str) -> None:
     assert verdict.reason == said
 
 
+@pytest.mark.parametrize("columns", [None, 256, 512])
+def test_tensor_memory_that_fits_is_no_complaint(columns: int | None) -> None:
+    assert judge(compiled(structs.replace(NEEDS, tmem_columns=columns))).kind is VerdictKind.OK
+
+
+def test_what_a_target_without_figures_allows_is_not_known() -> None:
+    needs = structs.replace(NEEDS, tmem_columns=4096, shared=1 << 30)
+    verdict = judge(structs.replace(compiled(needs), limits=None, occupancy=None))
+    assert (verdict.kind, verdict.reason) == (
+        VerdictKind.OK,
+        "compiled; limits of sm_100a are not known, so fit was not checked",
+    )
+
+
+def test_machine_code_that_is_not_made_from_ptx() -> None:
+    assert judge(structs.replace(compiled(), ptx=None)).reason == "compiled"
+
+
 def test_two_limits_at_once() -> None:
     verdict = judge(compiled(structs.replace(NEEDS, shared=300_000, tmem_columns=544)))
     assert "shared memory" in verdict.reason
