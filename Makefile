@@ -34,7 +34,7 @@ test-long: $(VENV)/installed
 	$(MAKE) mutants
 
 # The code of verdicts, bisections and bugs' states with one place changed at a time: which change no
-# test notices. One in sixteen of them, the same in each run; a new one that survives is an error.
+# test notices. One in 48 of them, the same in each run; a new one that survives is an error.
 mutants: $(VENV)/installed
 	$(BIN)/python benchmarks/mutants.py
 

@@ -44,7 +44,7 @@ ROOMS = {
     "harness/bisect/search.py": "tests/unit/bisect",
     "harness/matrix/bugs/life.py": "tests/unit/matrix/bugs",
 }
-_SHARE = 16
+_SHARE = 48
 _MEMORY = 4 << 30
 _TURNED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
