@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.judging.conditions import (
@@ -20,8 +20,14 @@ from harness.judging.conditions import (
     truth,
 )
 from harness.values.errors import UsageError
+from harness.values.kernel import Scalar
 
-ROW = {"verdict": "sick", "spill_stores": 40, "spill_loads": 8, "n_regs": None}
+ROW: dict[str, Scalar | None] = {
+    "verdict": "sick",
+    "spill_stores": 40,
+    "spill_loads": 8,
+    "n_regs": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +78,7 @@ CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(CONDITIONS)
 def test_what_is_spelled_is_read_again(condition: Condition) -> None:
     assert parse_condition(spell(condition)) == condition
