@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import ast
 import re
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 import msgspec
+from msgspec.structs import replace
 
+from harness.cells.log_errors import (
+    COMPILE_ERROR,
+    DIRECT_CAUSE,
+    ERROR_LINES,
+    RAISED,
+    LoggedError,
+    error_at,
+    needs,
+)
 from harness.cells.repros.cache_folders import ImportedKernel
 from harness.frontends.texts.ir_inputs import exact_target, half_compiled
 from harness.judging.messages import TRITON_OVERFLOW
@@ -22,7 +34,7 @@ from harness.values.kernel import Repro
 from harness.values.limits import KNOWN_CAPABILITIES, limits_of
 from harness.values.target import Target
 
-_COLOUR = re.compile(r"\x1b\[[\d;]{0,20}m")
+_ESCAPE = re.compile(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
 # What loggers write before a line: a time (CI, containers), a rank, a process, a level.
 _PREFIX = re.compile(
     r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? "
@@ -36,6 +48,8 @@ _PREFIX = re.compile(
 _LONGEST = 20_000
 # Lines between what ptxas says and the PTX below it: its other complaints, and the command.
 _NEAR = 60
+# More clues of one kind are counted.
+_MOST = 100
 # Of Python, of IPython, which numbers its lines, and of a process that dies (without a comma).
 _FRAME = re.compile(
     r"[ \d]{0,20}File (?:\"(?P<file>[^\"\n]{1,1000})\", line (?P<line>\d{1,7})"
@@ -44,6 +58,10 @@ _FRAME = re.compile(
 _SUBSCRIPTED = re.compile(r"\b(\w{1,200})\[")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(\w.*)\.py")
 _INSIDE_TRITON = re.compile(r".*/triton/(?:runtime|compiler|backends)/")
+_INSIDE_COMPILER = re.compile(r"/(?:triton|tilelang|tvm|cutlass|helion|cuda/tile)/")
+# Of triage: what records launches.
+_OWN = re.compile(r"(?:^|/)harness/(?:frontends|io)/")
+_NOT_DEFINED = re.compile(r"Value '(sm_(\d{2,3})\w?)' is not defined for option 'gpu-name'")
 _COMMAND = re.compile(r"Repro command: (\S.*)")
 _GPU_NAME = re.compile(r"--gpu-name[= ](sm_\w{2,5})")
 _PTX_FILE = re.compile(r"(\S+\.ptx) -o ")
@@ -60,7 +78,8 @@ _AT_RUN_TIME = re.compile(
 )
 _INDUCTOR = re.compile(r"Triton compilation failed: (\w{1,300})\s*")
 _RELEASE = re.compile(
-    r"\b([A-Za-z][\w-]{0,60})(?:(?:==| [Vv]ersion:? )v?|-| {1,60})(\d{1,4}\.\d{1,4}\.\d{1,4})\b"
+    r"\b([A-Za-z][\w-]{0,60})(?: API server)?(?:(?:==|:? [Vv]ersion:? |: )v?|-| {1,60})"
+    r"(\d{1,4}\.\d{1,4}\.\d{1,4})\b"
 )
 # Names under which GPUs of a compute capability are sold: NVIDIA's page "CUDA GPU Compute
 # Capability".
@@ -79,6 +98,39 @@ _SOLD_AS: Mapping[int, str] = {
 _GPU = re.compile(
     "|".join(rf"NVIDIA (?:GeForce )?(?P<sm{sm}>{names})\b" for sm, names in _SOLD_AS.items())
 )
+_MARKS: Mapping[str, re.Pattern[str]] = {
+    "frame": re.compile(rf"^{_FRAME.pattern}"),
+    "traceback": re.compile(r"Traceback \("),
+    "cause": re.compile(DIRECT_CAUSE),
+    "error": re.compile(rf"^{RAISED.pattern}|{COMPILE_ERROR.pattern}"),
+    "sentence": re.compile(
+        "|".join(each.pattern for each in (TRITON_OVERFLOW, _AT_RUN_TIME, _CRASH))
+    ),
+    "ptxas": re.compile(r"\bptxas"),
+    "command": _COMMAND,
+    "ptx": re.compile(rf"^{_PTX_BEGINS.pattern}$"),
+    "ptx end": re.compile(rf"^(?:{_PTX_ENDS.pattern})"),
+    "resources": re.compile(r"^\s*\{-#\s*$"),
+    "resources end": re.compile(r"^\s*#-\}\s*$"),
+    "module": re.compile("^module"),
+    "inductor": _INDUCTOR,
+    "metadata": re.compile(r"^metadata: \{"),
+}
+"""Lines by what they are."""
+
+# Which ptxas a minor release of Triton bundles: for GPUs below a compute capability, and for those
+# from it on. As the wheels 3.2.0, 3.3.1, 3.4.0, 3.5.1, 3.6.0, 3.7.1, 3.8.0 and 3.9.0 have them, and
+# as `get_ptxas` of their `backends/nvidia/compiler.py` chooses.
+_BUNDLED_PTXAS: Mapping[str, tuple[str, int, str]] = {
+    "3.2": ("12.4.99", 100, "12.4.99"),
+    "3.3": ("12.4.99", 100, "12.8.61"),
+    "3.4": ("12.8.93", 100, "12.8.93"),
+    "3.5": ("12.8.93", 100, "12.8.93"),
+    "3.6": ("12.8.93", 100, "12.9.86"),
+    "3.7": ("12.8.93", 100, "13.1.80"),
+    "3.8": ("12.9.86", 100, "13.3.33"),
+    "3.9": ("12.9.86", 90, "13.4.59"),
+}
 _TORCH_TYPES = {
     "fp64": "float64",
     "fp32": "float32",
@@ -124,57 +176,123 @@ class LogReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_log(text: str, repros: Sequence[Repro]) -> LogReading:
-    """Read any text; a frame inside a package leads to its kernels in `repros`, the corpus."""
-    plain = _COLOUR.sub("", text.replace("\r", ""))
-    lines = [_PREFIX.sub("", line[:_LONGEST], count=1) for line in plain.split("\n")]
-    packages = {"triton", "torch"} | {repro.source.pin.package for repro in repros if repro.source}
-    releases = _releases(lines, packages)
+    """Read any text; a frame inside a package leads to its kernels in `repros`, the corpus.
+
+    A part of the text is in one clue at most, and equal parts are read once.
+    """
+    log = _Log(_ESCAPE.sub("", text.replace("\r", "")))
+    packages = {"triton", "torch", "vllm", "sglang"}
+    packages |= {repro.source.pin.package for repro in repros if repro.source}
+    releases = _releases(log.text, packages)
     triton = releases.get("triton")
-    clues = [
-        *_modules(lines, triton),
-        *_assemblies(lines, triton),
-        *_inductor_kernels(lines, triton),
-        *_sentences(lines),
-        *_launches(lines, repros),
-    ]
-    first: dict[str, Clue] = {}
-    for clue in sorted(clues, key=lambda clue: clue.line):
-        # A log says a thing for each rank, at each attempt, and again in the exception.
-        first.setdefault(clue.kernel.name if clue.kernel else clue.words, clue)
-    return LogReading(clues=tuple(first.values()), releases=releases, targets=_targets(lines))
+    errors = list(_errors(log))
+    kinds = (
+        _modules(log, triton),
+        _assemblies(log, triton),
+        _inductor_kernels(log, triton),
+        _sentences(log),
+        _failures(log, errors, repros),
+    )
+    clues = [clue for kind in kinds for clue in _capped(kind)]
+    gpus = dict.fromkeys(match.lastgroup or "" for match in _GPU.finditer(log.text))
+    return LogReading(
+        clues=tuple(sorted(clues, key=lambda clue: clue.line)),
+        releases=releases,
+        targets=tuple(exact_target(int(name.removeprefix("sm"))) for name in gpus),
+    )
 
 
-def _releases(lines: Iterable[str], packages: Collection[str]) -> dict[str, str]:
+def bundled_ptxas(triton: str, target: Target) -> str | None:
+    """The ptxas that a release of Triton bundles for a GPU; None where that is not known."""
+    known = _BUNDLED_PTXAS.get(".".join(triton.split(".")[:2]))
+    return known and (known[0] if target.capability < known[1] else known[2])
+
+
+class _Log:
+    """The lines of a log, from 0, without what loggers write before them; `marks` by their kind."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        # Millions of short lines take several times the memory as strings.
+        self._starts = array("Q", [0])
+        self._starts.extend(match.end() for match in re.finditer("\n", text))
+        self._starts.append(len(text) + 1)
+        self.marks = {kind: array("Q") for kind in _MARKS}
+        for at in range(len(self)):
+            line = self.line(at)
+            for kind, pattern in _MARKS.items():
+                if pattern.search(line):
+                    self.marks[kind].append(at)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def line(self, at: int) -> str:
+        """One line."""
+        start = self._starts[at]
+        line = self.text[start : min(self._starts[at + 1] - 1, start + _LONGEST)]
+        prefix = _PREFIX.match(line)
+        return line[prefix.end() :] if prefix else line
+
+    def lines(self, start: int, end: int) -> list[str]:
+        """From one line to before another, as far as there are such."""
+        return [self.line(at) for at in range(max(start, 0), min(end, len(self)))]
+
+    def next(self, kind: str, after: int) -> int:
+        """The first line of a kind behind another; the number of lines where there is none."""
+        marks = self.marks[kind]
+        index = bisect_right(marks, after)
+        return marks[index] if index < len(marks) else len(self)
+
+    def last(self, kind: str, before: int) -> int:
+        """The last line of a kind before another; -1 where there is none."""
+        index = bisect_left(self.marks[kind], before)
+        return self.marks[kind][index - 1] if index else -1
+
+
+def _capped(clues: Iterable[Clue]) -> Iterator[Clue]:
+    """Each thing once, though a log says it for each rank and at each attempt; and not too many."""
+    seen = set[str]()
+    last = 0
+    for clue in clues:
+        said = clue.kernel.name if clue.kernel else clue.words
+        if said not in seen and len(seen) < _MOST:
+            last = clue.line
+            yield clue
+        seen.add(said)
+    if len(seen) > _MOST:
+        yield Clue(line=last, words=f"and {len(seen) - _MOST:,} more like it")
+
+
+def _releases(text: str, packages: Collection[str]) -> dict[str, str]:
     """The first release that is named of each package: `triton==3.5.1`, `Triton version: 3.5.1`."""
     releases: dict[str, str] = {}
-    for line in lines:
-        for name, version in _RELEASE.findall(line):
-            package = name.lower().replace("_", "-").removeprefix("pytorch-")
-            if package in packages:
-                releases.setdefault(package, version)
+    for match in _RELEASE.finditer(text):
+        package = match[1].lower().replace("_", "-").removeprefix("pytorch-")
+        if package in packages:
+            releases.setdefault(package, match[2])
     return releases
 
 
-def _targets(lines: Iterable[str]) -> tuple[Target, ...]:
-    """The GPUs that are named, in the order of the log."""
-    names = [match.lastgroup or "" for line in lines for match in _GPU.finditer(line)]
-    return tuple(exact_target(int(name.removeprefix("sm"))) for name in dict.fromkeys(names))
-
-
-def _modules(lines: Sequence[str], triton: str | None) -> Iterator[Clue]:
+def _modules(log: _Log, triton: str | None) -> Iterator[Clue]:
     """MLIR reproducers: a module, and behind it the pipeline that failed."""
-    for marker, line in enumerate(lines):
-        if line.strip() != "{-#" or "mlir_reproducer" not in "".join(lines[marker : marker + 4]):
+    seen = set[str]()
+    before = -1
+    for marker in log.marks["resources"]:
+        end, start = log.next("resources end", marker), log.last("module", marker)
+        if end > log.next("resources", marker) or end == len(log) or start <= before:
             continue
-        end = next((at for at in range(marker, len(lines)) if lines[at].strip() == "#-}"), None)
-        start = next((at for at in range(marker, -1, -1) if lines[at].startswith("module")), None)
-        if end is None or start is None:
+        if "mlir_reproducer" not in "".join(log.lines(marker, marker + 4)):
             continue
-        while start and re.match(r"[#!][\w.]{1,100} = ", lines[start - 1]):
+        before = end
+        while start and re.match(r"[#!][\w.]{1,100} = ", log.line(start - 1)):
             start -= 1
-        module = "\n".join(lines[start : end + 1]) + "\n"
+        module = "\n".join(log.lines(start, end + 1)) + "\n"
+        if module in seen:
+            continue
+        seen.add(module)
         suffix = ".ttgir" if re.search(r"(?:ttg|triton_gpu)\.num-warps", module) else ".ttir"
-        failed = next(filter(None, map(_PASS.search, lines[end : end + 20])), None)
+        failed = next(filter(None, map(_PASS.search, log.lines(end, end + 20))), None)
         what = f"an MLIR reproducer{f', which failed in {failed[1]}' if failed else ''}"
         yield _clue_of(start, what, module, suffix, triton)
 
@@ -199,67 +317,90 @@ def _clue_of(
     return Clue(line=at + 1, words=f"kernel {half.kernel}: {what}", kernel=kernel)
 
 
-def _assemblies(lines: Sequence[str], triton: str | None) -> Iterator[Clue]:
+def _assemblies(log: _Log, triton: str | None) -> Iterator[Clue]:
     """What ptxas refused: PTX that stands in the log, else the file that a command names."""
-    complaints = dict(_complaints(lines))
-    commands = {at: match[1] for at, line in enumerate(lines) if (match := _COMMAND.search(line))}
-    explained = set[str]()
+    complaints = dict(_complaints(log))
+    said = array("Q", complaints)
+    explained, seen = set[str](), set[str]()
 
     def explain(at: int) -> str:
-        complaint = next((complaints[i] for i in range(at - _NEAR, at) if i in complaints), "")
+        index = bisect_left(said, max(at - _NEAR, 0))
+        complaint = complaints[said[index]] if index < len(said) and said[index] < at else ""
         explained.add(complaint)
         return f"; ptxas: {complaint}" if complaint else ""
 
-    for start, line in enumerate(lines):
-        if not _PTX_BEGINS.fullmatch(line):
+    for start in log.marks["ptx"]:
+        above = log.last("command", start)
+        command = log.line(above) if above >= max(start - _NEAR, 0) else ""
+        why = explain(start)
+        end = min(log.next("ptx end", start), log.next("ptx", start))
+        text = "\n".join(log.lines(start, end)) + "\n"
+        if command:
+            explained.add(_COMMAND.search(command)[1])  # type: ignore[index]
+        if text in seen:
             continue
-        above = [commands[at] for at in range(start - _NEAR, start) if at in commands]
-        explained.update(above[-1:])
-        gpu = _GPU_NAME.search(above[-1]) if above else None
-        end = next((at for at in range(start, len(lines)) if _PTX_ENDS.match(lines[at])), None)
-        text = "\n".join(lines[start:end]) + "\n"
+        seen.add(text)
+        gpu = _GPU_NAME.search(command)
         target = Target.parse(gpu[1]) if gpu else None
-        yield _clue_of(start, f"PTX{explain(start)}", text, ".ptx", triton, target)
-    for at, command in commands.items():
+        yield _clue_of(start, f"PTX{why}", text, ".ptx", triton, target)
+    for at in log.marks["command"]:
+        command = _COMMAND.search(log.line(at))[1]  # type: ignore[index]
         file, gpu = _PTX_FILE.search(command), _GPU_NAME.search(command)
-        if command in explained or not file:
+        index = bisect_left(said, max(at - _NEAR, 0))
+        complaint = complaints[said[index]] if index < len(said) and said[index] < at else ""
+        # What ptxas says of its own age needs no file.
+        if command in explained or not file or _TOO_OLD in complaint:
             continue
-        yield Clue(
-            line=at + 1,
-            words=f"a file of PTX on the machine that wrote the log{explain(at)}",
-            file=file[1],
-            target=Target.parse(gpu[1]) if gpu else None,
-        )
+        words = f"a file of PTX on the machine that wrote the log{explain(at)}"
+        target = Target.parse(gpu[1]) if gpu else None
+        yield Clue(line=at + 1, words=words, file=file[1], target=target)
     for at, complaint in complaints.items():
         if complaint not in explained:
             yield Clue(line=at + 1, words=f"ptxas: {complaint}")
 
 
-def _complaints(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+_TOO_OLD = "this ptxas is too old for"
+
+
+def _complaints(log: _Log) -> Iterator[tuple[int, str]]:
     """Why ptxas failed, with the line; not that it aborts because of it."""
-    for at, line in enumerate(lines):
-        errors = parse_ptxas_log(f"{line.strip()}\n").errors if "ptxas" in line else ()
-        for error in errors:
-            if not error.text.startswith("Ptx assembly aborted"):
-                yield at, f"{error.text}{f' ({error.code})' if error.code else ''}"
+    known: dict[str, list[str]] = {}
+    for at in log.marks["ptxas"]:
+        line = log.line(at)
+        if line not in known:
+            known[line] = list(_complaints_in(line))
+        for complaint in known[line]:
+            yield at, complaint
 
 
-def _inductor_kernels(lines: Sequence[str], triton: str | None) -> Iterator[Clue]:
-    """Kernels that Inductor prints when they do not compile: the source, then what it is given."""
-    for start, line in enumerate(lines):
-        match = _INDUCTOR.search(line)
-        last = next(
-            (
-                at
-                for at in range(start + 1, min(start + 5000, len(lines)))
-                if match and lines[at].startswith("metadata: {")
-            ),
-            None,
-        )
-        if match is None or last is None:
+def _complaints_in(line: str) -> Iterator[str]:
+    # Whatever is written before ptxas' own words, in the same line.
+    begins = [match.start() for match in islice(re.finditer(r"\bptxas", line), _MOST)]
+    for error in chain.from_iterable(
+        parse_ptxas_log(f"{line[begin:end].strip()}\n").errors
+        for begin, end in pairwise([*begins, len(line)])
+    ):
+        if error.text.startswith("Ptx assembly aborted"):
             continue
-        name, source = match[1], "\n".join(lines[start + 1 : last])
-        metadata = _literals(lines[last].removeprefix("metadata: "))
+        code = f" ({error.code})" if error.code else ""
+        gpu = _NOT_DEFINED.search(error.text)
+        is_old = gpu and int(gpu[2]) >= min(KNOWN_CAPABILITIES)
+        yield f"{error.text}{code}{f': {_TOO_OLD} {gpu[1]}' if gpu and is_old else ''}"
+
+
+def _inductor_kernels(log: _Log, triton: str | None) -> Iterator[Clue]:
+    """Kernels that Inductor prints when they do not compile: the source, then what it is given."""
+    seen = set[str]()
+    for start in log.marks["inductor"]:
+        match, last = _INDUCTOR.search(log.line(start)), log.next("metadata", start)
+        if match is None or last == len(log) or last > log.next("inductor", start):
+            continue
+        name, source = match[1], "\n".join(log.lines(start + 1, last))
+        line = log.line(last)
+        if source + line in seen:
+            continue
+        seen.add(source + line)
+        metadata = _literals(line.removeprefix("metadata: "))
         launch = _launch_of(source, metadata)
         if launch is None:
             yield Clue(line=start + 1, words=f"kernel {name} of Inductor, without its signature")
@@ -341,9 +482,10 @@ def _launch_of(source: str, metadata: Mapping[str, object]) -> str | None:
     )
 
 
-def _sentences(lines: Iterable[str]) -> Iterator[Clue]:
+def _sentences(log: _Log) -> Iterator[Clue]:
     """What is said without anything that could be compiled."""
-    for at, line in enumerate(lines, start=1):
+    for number in log.marks["sentence"]:
+        at, line = number + 1, log.line(number)
         if match := TRITON_OVERFLOW.search(line):
             resource, used, limit = match[1], int(match[2]), int(match[3])
             gpus = [sm for sm in KNOWN_CAPABILITIES if resource == "shared memory"]
@@ -363,14 +505,58 @@ def _most_shared(capability: int) -> int | None:
     return limits.max_shared_per_block if limits else None
 
 
-def _launches(lines: Sequence[str], repros: Sequence[Repro]) -> Iterator[Clue]:
-    """Frames that launch a kernel: the next one is inside Triton's runtime or its compiler."""
-    frames = [
+def _errors(log: _Log) -> Iterator[LoggedError]:
+    """What compilers raised: by their words, or by a frame inside of one right above."""
+    before: LoggedError | None = None
+    for at in log.marks["error"]:
+        if before and at <= before.end:
+            continue
+        lines = log.lines(at, at + ERROR_LINES)
+        frame = _FRAME.match(log.line(log.last("frame", at))) if log.marks["frame"] else None
+        inside = frame and _INSIDE_COMPILER.search(
+            (frame["file"] or frame["cell"]).replace("\\", "/")
+        )
+        if not COMPILE_ERROR.search(lines[0]) and not inside:
+            continue
+        error = error_at(at, lines)
+        cause = log.last("cause", at)
+        if before and before.at < cause:
+            # The first of a chain says why, and the last names the kernel.
+            error = replace(error, message=before.message or error.message)
+        elif before:
+            yield before
+        before = error
+    if before:
+        yield before
+
+
+def _failures(log: _Log, errors: Sequence[LoggedError], repros: Sequence[Repro]) -> Iterator[Clue]:
+    """Launches, each with what was raised below it; and what was raised without one."""
+    starts = [error.at for error in errors]
+    told = set[int]()
+    for clue, end in _launches(log, repros):
+        at = bisect_left(starts, end)
+        is_below = at < len(errors) and starts[at] < log.next("traceback", end)
+        if is_below:
+            told.add(at)
+            error = errors[at]
+            yield replace(clue, words=f"{clue.words}: {error.message}{needs(error.message)}")
+        else:
+            yield clue
+    for at, error in enumerate(errors):
+        if at not in told and error.message:
+            yield Clue(line=error.at + 1, words=error.words)
+
+
+def _launches(log: _Log, repros: Sequence[Repro]) -> Iterator[tuple[Clue, int]]:
+    """Frames that launch a kernel, each with the line of the frame inside of Triton below it."""
+    frames = (
         (at, (match["file"] or match["cell"]).replace("\\", "/"), match)
-        for at, line in enumerate(lines)
-        if (match := _FRAME.match(line))
-    ]
-    for pair in pairwise(frames):
+        for at in log.marks["frame"]
+        if (match := _FRAME.match(log.line(at)))
+    )
+    # Those of triage itself stand between a launch and Triton where it made the log.
+    for pair in pairwise(frame for frame in frames if not _OWN.search(frame[1])):
         # A process that dies says its innermost frame first, and no code.
         is_raised = all(match["raised"] for _, _, match in pair)
         (at, file, match), (inner_at, inner, _) = pair if is_raised else reversed(pair)
@@ -378,16 +564,16 @@ def _launches(lines: Sequence[str], repros: Sequence[Repro]) -> Iterator[Clue]:
         module = installed[1].replace("/", ".") if installed else ""
         package = module.partition(".")[0]
         launches = _INSIDE_TRITON.match(inner) and not _INSIDE_TRITON.match(file)
-        if not launches or package == "torch" or file.startswith("<"):
+        if not launches or package in ("torch", "triton") or file.startswith("<"):
             continue
-        below = lines[at + 1 : inner_at]
+        below = log.lines(at + 1, min(inner_at, at + _NEAR))
         shown = (text for text in below if text.startswith("-->"))
         subscripted = _SUBSCRIPTED.search(next(shown, "".join(below[:1])))
         kernel = subscripted[1] if subscripted else "a kernel"
         line = match["line"] or match["at"]
         words = f"{module or file}, line {line}, launches {kernel}"
         if not installed:
-            yield Clue(line=at + 1, words=words, file=file)
+            yield Clue(line=at + 1, words=words, file=file), inner_at
             continue
         of_package = [
             repro
@@ -397,4 +583,4 @@ def _launches(lines: Sequence[str], repros: Sequence[Repro]) -> Iterator[Clue]:
         names = tuple(repro.name for repro in of_package if repro.kernel == kernel) or tuple(
             repro.name for repro in of_package if repro.source and repro.source.module == module
         )
-        yield Clue(line=at + 1, words=words, names=names)
+        yield Clue(line=at + 1, words=words, names=names), inner_at

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.cells.log import Clue, LogReading, read_log
+from harness.cells.log import Clue, LogReading, bundled_ptxas, read_log
 from harness.cells.repros.cache_folders import write_repro
 from harness.cells.repros.find import list_repros
 from harness.cells.spelling import SelectionOptions, spell_command
@@ -26,6 +26,7 @@ _EPILOG = """\b
 Example:
   triage log server.log
   kubectl logs worker-3 | triage log -
+  triage log trace.txt --sm 90a
 
 Exit codes: 1 it says that something failed, 3 it says nothing that triage knows."""
 
@@ -39,14 +40,18 @@ Exit codes: 1 it says that something failed, 3 it says nothing that triage knows
     show_default=True,
     help="Where kernels that the log holds are written to, as repros.",
 )
+@click.option(
+    "--sm", metavar="SM", help="The GPU, where the log does not name it: 90a, sm_100a ..."
+)
 @json_option
-def command(*, file: Path, into: Path, as_json: bool) -> None:
+def command(*, file: Path, into: Path, sm: str | None, as_json: bool) -> None:
     """Read a log, a traceback or an issue's text: what failed, and the command to go on with.
 
     FILE is any text; `-` is standard input. Found are MLIR reproducers, PTX and ptxas' commands,
-    kernels of Inductor, launches in tracebacks, what a GPU has too little of, crashes, and the
-    releases and GPUs that are named. Nothing of a log is ever executed.
+    kernels of Inductor, launches in tracebacks, errors of compilers, what a GPU has too little of,
+    crashes, and the releases and GPUs that are named. Nothing of a log is ever executed.
     """
+    asked = Target.parse(sm) if sm else None
     if str(file) == "-":
         data = sys.stdin.buffer.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
@@ -68,7 +73,7 @@ def command(*, file: Path, into: Path, as_json: bool) -> None:
                 "what": clue.words,
                 "repro": places[clue.kernel.name] if clue.kernel else None,
                 "file": clue.file,
-                "commands": list(_commands(clue, reading)),
+                "commands": list(_commands(clue, reading, into, asked)),
             }
             for clue in reading.clues
         ]
@@ -82,24 +87,39 @@ def command(*, file: Path, into: Path, as_json: bool) -> None:
         console.print(f"line {clue.line}: {clue.words}", soft_wrap=True, markup=False)
         if clue.file and not Path(clue.file).exists():
             console.print(f"  {clue.file} is not on this machine; copy it here first", markup=False)
-        for line in _commands(clue, reading):
+        for line in _commands(clue, reading, into, asked):
             console.print(f"  {line}", soft_wrap=True, markup=False)
+        if (clue.kernel or clue.file or clue.names) and not _target(clue, reading, asked):
+            console.print(f"  for which GPU? {spell_command('log', None, str(file))} --sm 90a")
     raise click.exceptions.Exit(1)
 
 
-def _commands(clue: Clue, reading: LogReading) -> Iterator[str]:
-    """What to go on with; nothing where the log does not lead to a kernel."""
-    if clue.kernel:
-        # Its target and its Triton stand in the repro.
-        yield spell_command("compile", SelectionOptions(kernel=clue.kernel.name))
-        return
-    targets: tuple[Target, ...] = (clue.target,) if clue.target else reading.targets[:1]
+def _target(clue: Clue, reading: LogReading, asked: Target | None) -> Target | None:
+    """The GPU that the log tells, or else the user."""
+    own = clue.kernel.target if clue.kernel else clue.target
+    return own or next(iter(reading.targets), asked)
+
+
+def _commands(clue: Clue, reading: LogReading, into: Path, asked: Target | None) -> Iterator[str]:
+    """What to go on with; nothing where the log does not lead to a kernel, or to a GPU."""
+    target = _target(clue, reading, asked)
     triton = reading.releases.get("triton")
-    file = (clue.file if Path(clue.file).exists() else Path(clue.file).name) if clue.file else None
-    for kernel in clue.names or ([file] if file else ()):
+    names, is_ptx = list(clue.names), False
+    if clue.kernel:
+        name = clue.kernel.name
+        # `--kernel` knows what lies in ./repros by its name. The Triton stands in the repro.
+        names = [name if into == Path("repros") else str(into / name)]
+        is_ptx = ".ptx" in clue.kernel.files
+    elif clue.file:
+        names = names or [clue.file if Path(clue.file).exists() else Path(clue.file).name]
+        is_ptx = clue.file.endswith(".ptx")
+    for kernel in names if target else ():
+        assert target is not None
+        ptxas = bundled_ptxas(triton, target) if triton and is_ptx else None
         words = SelectionOptions(
             kernel=kernel,
-            sm=[str(target).removeprefix("sm_") for target in targets],
-            triton=[triton] if triton and not kernel.endswith(".ptx") else [],
+            sm=[] if clue.kernel and clue.kernel.target else [str(target).removeprefix("sm_")],
+            triton=[triton] if triton and not is_ptx and not clue.kernel else [],
+            ptxas=[ptxas] if ptxas else [],
         )
         yield spell_command("compile", words)

@@ -1,9 +1,11 @@
 """What a log says: texts as Triton, ptxas, Inductor and loggers write them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.cells import log
 from harness.cells.log import Clue, read_log
 from harness.cells.repros.cache_folders import ImportedKernel
 from harness.values.kernel import KernelSource, Pin, Repro
@@ -260,3 +262,126 @@ def test_metadata_is_parsed_and_never_evaluated() -> None:
 )
 def test_nothing_is_found_in_what_says_nothing(text: str) -> None:
     assert read_log(text, []).clues == ()
+
+
+COMPILATION = """\
+Traceback (most recent call last):
+  File "/srv/env/lib/python3.12/site-packages/triton/language/core.py", line 43, in wrapper
+    return fn(*args, **kwargs)
+AssertionError: Input shapes should have M >= 1, N >= 1 and K >= 16
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+{launch}  File "/x/site-packages/triton/compiler/compiler.py", line 318, in compile
+    module = src.make_ir(target, options, codegen_fns, module_map, context)
+triton.compiler.errors.CompilationError: at 3:8:
+def small(a, b):
+    x = tl.load(a)
+    y = tl.dot(x, b)
+        ^
+AssertionError('Input shapes should have M >= 1, N >= 1 and K >= 16')
+"""
+LAUNCH = '  File "/home/me/serve.py", line 12, in <module>\n    small[(1,)](x, y)\n'
+SMALL = "Input shapes should have M >= 1, N >= 1 and K >= 16"
+OURS = '  File "/opt/harness/frontends/triton/child/recording.py", line 5, in run\n    real(x)\n'
+
+
+@pytest.mark.parametrize("own", ["", OURS])
+def test_a_launch_is_told_with_what_the_compiler_raised(own: str) -> None:
+    (clue,) = read_log(COMPILATION.format(launch=LAUNCH + own), []).clues
+    assert (clue.line, clue.file) == (9, "/home/me/serve.py")
+    assert clue.words == f"/home/me/serve.py, line 12, launches small: AssertionError: {SMALL}"
+
+
+@pytest.mark.parametrize("prefix", ["", "(Worker pid=3) ERROR 04-12 01:50:23 [multiproc.py:971] "])
+def test_a_compilers_error_names_the_kernel_and_the_message(prefix: str) -> None:
+    (clue,) = read_log(_prefixed(prefix, COMPILATION.format(launch="")), []).clues
+    assert clue.words == f"kernel small does not compile: AssertionError: {SMALL}"
+
+
+OLD = "Value 'sm_120' is not defined for option 'gpu-name'"
+
+
+def test_what_a_message_misses_is_said_where_it_is_known() -> None:
+    said = "type {} not supported in this architecture. The supported fp8 dtypes are ('fp8e5',)"
+    at = 'InductorError: CompilationError: at 1:0:\ndef poi_0(p):\n^\nValueError("{}")\n'
+    (known,) = read_log(at.format(said.format("fp8e4nv")), []).clues
+    (other,) = read_log(at.format(said.format("fp9")), []).clues
+    assert known.words.endswith("are ('fp8e5',); fp8e4nv needs sm_89 or newer")
+    assert other.words == f"kernel poi_0 does not compile: ValueError: {said.format('fp9')}"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "error: unknown: invocation failed, error log: ptxas fatal   : (C7602) Insufficient x",
+            "ptxas: Insufficient x (C7602)",
+        ),
+        (
+            f"RuntimeError: `ptxas`: ptxas fatal   : {OLD}",
+            f"ptxas: {OLD}: this ptxas is too old for sm_120",
+        ),
+        (
+            "\x1b[91m\x1b[1merror[CALL_KERNEL_TARGET]:\x1b[0m it is called",
+            "a kernel does not compile: error[CALL_KERNEL_TARGET]: it is called",
+        ),
+        (
+            "cutlass.common.DSLRuntimeError: NVVM_ERROR_COMPILATION: a constant",
+            "a kernel does not compile: DSLRuntimeError: NVVM_ERROR_COMPILATION: a constant",
+        ),
+        (
+            "tvm.error.InternalError: Check failed: (ok) is false: no layout",
+            "a kernel does not compile: InternalError: Check failed: (ok) is false: no layout",
+        ),
+        (
+            "cuda.tile.TileTypeError: expected a tile",
+            "a kernel does not compile: TileTypeError: expected a tile",
+        ),
+        (
+            "ValueError: Input shapes should have M >= 16",
+            "a kernel does not compile: ValueError: Input shapes should have M >= 16",
+        ),
+    ],
+)
+def test_words_of_a_compiler_are_known_wherever_they_stand(line: str, words: str) -> None:
+    assert [clue.words for clue in read_log(f"x\n{line}\ny\n", []).clues] == [words]
+
+
+@pytest.mark.parametrize("line", ["vLLM: 0.26.0", "INFO vLLM API server version 0.26.0"])
+def test_a_release_of_a_server_is_read(line: str) -> None:
+    assert read_log(line, []).releases == {"vllm": "0.26.0"}
+
+
+REPEATED = {
+    "PTX": lambda _: ".version 8.5\n",
+    "complaints": lambda n: f"ptxas /tmp/a.ptx, line {n}; error   : Unknown symbol 'q{n}'\n",
+    "unclosed modules": lambda _: "module {\n{-#\nmlir_reproducer\n",
+    "kernels of Inductor": lambda _: "Triton compilation failed: k\n",
+    "tracebacks": lambda n: COMPILATION.format(launch=LAUNCH.replace("12", str(n))),
+}
+
+
+@pytest.mark.parametrize("repeated", REPEATED.values(), ids=list(REPEATED))
+def test_the_work_grows_as_the_log_does(
+    repeated: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work: list[int] = []
+    looked = log._Log.line
+
+    def counted(self: log._Log, at: int) -> str:
+        work[-1] += 1
+        return looked(self, at)
+
+    monkeypatch.setattr(log._Log, "line", counted)
+    for size in (200, 400, 800):
+        work.append(0)
+        read_log("".join(map(repeated, range(size))), [])
+    assert work[2] < 2.2 * work[1] < 2.2 * 2.2 * work[0]
+
+
+def test_what_is_like_a_hundred_others_is_counted() -> None:
+    clues = read_log("".join(map(REPEATED["complaints"], range(250))), []).clues
+    assert len(clues) == 101
+    assert clues[-1].words == "and 150 more like it"
