@@ -25,6 +25,7 @@ from harness.bisect.log import BisectLog, BisectOptions, LogHead, log_path
 from harness.bisect.neighbours import contrast
 from harness.bisect.words import BisectReport
 from harness.blame.blaming import BlameOptions, find_blame
+from harness.blame.grid import Culprit
 from harness.blame.words import BlameReport
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
@@ -202,11 +203,17 @@ def check_upstream(
 
 
 def check_blamed(d: Dossier, upstream: Upstream) -> None:
-    """Refuse a report to NVIDIA of what blame lays to the compiler that wrote the PTX.
+    """Refuse a report to somebody whom blame does not name: the kernel is, or the compiler.
 
     Raises:
         UsageError: it says to whom to report instead.
     """
+    if d.blame and d.blame.culprit is Culprit.KERNEL and upstream is not Upstream.PROJECT:
+        raise UsageError(
+            f"--for {_maintainers(d.case) if upstream is Upstream.COMPILER else upstream.value}: "
+            f"{' '.join((d.blame.headline, *d.blame.reasons[:1]))} Report it to the kernel's "
+            f"maintainers with --for {Upstream.PROJECT.value}"
+        )
     if upstream is Upstream.NVIDIA and d.is_compilers and not d.of_cubins and d.blame:
         raise UsageError(
             f"--for nvidia: {' '.join((d.blame.headline, *d.blame.reasons[:1]))} Report it with "

@@ -4,7 +4,7 @@ Spilled bytes are not time: the model weighs instructions and local memory by th
 lie in, and its own errors are known. Where two candidates are too near for the certainty that an
 order of `triage rank` needs, the one that changes less comes first. What optimises less
 comes behind what does not: the model's weights come from code at ptxas' default level. So does
-another compiler, which changes every other kernel of the program.
+another compiler, which changes every other kernel of the program; an older one behind a newer one.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ def by_time(
             not is_for_today,
             lowers_optimisation(item.candidate.setting.flags),
             is_for_today and any(step.kind is SettingKind.TRITON for step in steps),
+            any(step.kind is SettingKind.TRITON and step.is_downgrade for step in steps),
         )
         tiers.setdefault(tier, []).append(item)
     ordered = [item for tier in sorted(tiers) for item in _in_order(tiers[tier], errors)]

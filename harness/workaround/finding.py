@@ -232,7 +232,7 @@ class _Search:
         home = trials.start
         kinds = [k for k in options.kinds if options.on != EMULATOR or k in EXECUTED_KINDS]
         settings = [attempt.setting for attempt in self.listed]
-        is_complete = await explore(
+        left_out = await explore(
             trials, settings, self.plan.configs, kinds=kinds, until=self._at(_SEARCH)
         )
         trials.bench.deadline = self._at(_REFINE)
@@ -273,7 +273,7 @@ class _Search:
             report,
             candidates=tuple(candidates),
             patch=patch,
-            is_time_up=not is_complete,
+            left_out=tuple(left_out),
             notes=tuple(dict.fromkeys(notes)),
         ), pack
 

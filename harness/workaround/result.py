@@ -167,7 +167,8 @@ class Patch:
 class WorkaroundReport:
     """`baseline` is the config that the search started from, `survivor` the best of today's list.
 
-    `is_needed` is False where every config works: then there is nothing to work around.
+    `is_needed` is False where every config works: then there is nothing to work around. `left_out`
+    are the kinds of change that the time did not suffice for to the end.
     """
 
     baseline: Row
@@ -178,8 +179,13 @@ class WorkaroundReport:
     tried: int = 0
     seconds: float = 0.0
     is_needed: bool = True
-    is_time_up: bool = False
+    left_out: tuple[SettingKind, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_time_up(self) -> bool:
+        """Whether some of what there is to try was not tried."""
+        return bool(self.left_out)
 
 
 _TODAY = "For today, without touching the source"
@@ -371,6 +377,7 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
         "tried": report.tried,
         "seconds": round(report.seconds, 1),
         "time_is_up": report.is_time_up,
+        "left_out": [kind.value for kind in report.left_out],
         "notes": report.notes,
     }
 

@@ -57,12 +57,12 @@ async def explore(
     *,
     kinds: Collection[SettingKind],
     until: float,
-) -> bool:
-    """Try these kinds of change, and combinations of what helped; whether all had enough time.
+) -> list[SettingKind]:
+    """Try these kinds of change, and combinations of what helped; those with more left to try.
 
     `listed` are the settings that were selected, and tried already; `beside` are all configs that
     the tuner lists. `until` is by `time.monotonic`; each kind gets its share, so that none keeps
-    the others from being tried.
+    the others from being tried. What is left of the time then goes to those that need more.
     """
     starts = [trials.origin.setting]
     if SettingKind.CONFIG in kinds:
@@ -91,20 +91,22 @@ async def explore(
         attempts, helped = learned.get(kind.value, [0, 0])
         return attempts >= _VAIN and not helped, _is_too_late(trials, kind), kind.weight
 
-    order = sorted(kinds, key=late)
-    is_complete = True
-    for index, kind in enumerate(order):
-        now = time.monotonic()
-        shares = sum(_SHARES[later] for later in order[index:])
-        trials.bench.deadline = now + (until - now) * _SHARES[kind] / shares
-        trials.is_time_up = False
-        await ways[kind]()
-        # A parameter of the launch, or another toolchain, may want another config.
-        if kind in (SettingKind.LAUNCH, SettingKind.TRITON) and SettingKind.CONFIG in kinds:
-            await _climb(trials, listed)
-        is_complete = is_complete and not trials.is_time_up
+    left = sorted(kinds, key=late)
+    while left and time.monotonic() < until:
+        order, left = left, []
+        for index, kind in enumerate(order):
+            now = time.monotonic()
+            shares = sum(_SHARES[later] for later in order[index:])
+            trials.bench.deadline = now + (until - now) * _SHARES[kind] / shares
+            trials.is_time_up = False
+            await ways[kind]()
+            # A parameter of the launch, or another toolchain, may want another config.
+            if kind in (SettingKind.LAUNCH, SettingKind.TRITON) and SettingKind.CONFIG in kinds:
+                await _climb(trials, listed)
+            if trials.is_time_up:
+                left.append(kind)
     _learn(store, trials)
-    return is_complete
+    return left
 
 
 async def _configs(trials: Trials, listed: Sequence[Setting], beside: Sequence[Config]) -> None:

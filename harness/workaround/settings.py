@@ -183,6 +183,14 @@ class SettingStep:
         return f"{self.name} {before} -> {after}"
 
     @property
+    def is_downgrade(self) -> bool:
+        """Whether it goes back to an older toolchain."""
+        is_tool = self.kind in (SettingKind.PTXAS, SettingKind.TRITON)
+        if not is_tool or self.before is None or self.after is None:
+            return False
+        return Version(str(self.after)) < Version(str(self.before))
+
+    @property
     def factor(self) -> float:
         """How far a number goes, up or down, as a power of two; 0 where it is not one."""
         values = (self.before, self.after)
@@ -601,8 +609,11 @@ def choose(
             fewer < names and not is_gain(origin, pair, near) for fewer, near in best.items()
         )
     }
-    # Small steps are kept even where the list is long: they are what is done first.
-    small = [pair for names, pair in shown.items() if len(names) == 1][: at_most // 2]
+    # Small steps are kept even where the list is long, and no older toolchain is in the way of a
+    # newer one.
+    alone = [pair for names, pair in shown.items() if len(names) == 1]
+    alone.sort(key=lambda pair: any(s.is_downgrade for s in origin.steps_to(pair[0])))
+    small = alone[: at_most // 2]
     large = [pair for names, pair in shown.items() if len(names) > 1][: at_most - len(small)]
     return sorted([*small, *large], key=lambda pair: rank_key(origin, *pair))
 
@@ -611,7 +622,7 @@ def _names(origin: UserSetting, setting: Setting) -> _Names:
     """What is different: without the values, but for parameters of the launch.
 
     Of those a user may not be free to choose every one. Options that turn optimisations off are
-    another thing than those that do not.
+    another thing than those that do not, and so is an older toolchain than a newer one.
     """
     return frozenset(
         (step.kind, step.name, *_value(step, setting)) for step in origin.steps_to(setting)
@@ -621,4 +632,6 @@ def _names(origin: UserSetting, setting: Setting) -> _Names:
 def _value(step: SettingStep, setting: Setting) -> tuple[object, ...]:
     if step.kind is SettingKind.FLAGS:
         return (lowers_optimisation(setting.flags),)
-    return (step.after,) if step.kind is SettingKind.LAUNCH else ()
+    if step.kind is SettingKind.LAUNCH:
+        return (step.after,)
+    return (step.is_downgrade,)

@@ -356,9 +356,14 @@ class Trials:
         return proof
 
     def _put(self, evaluated: Evaluated) -> None:
-        """Keep a result; one of a cell that was not selected belongs to the cell at the origin."""
-        place, _, tools = evaluated.row.cell.rpartition("@")
-        if place not in self.selected or "," in tools:
+        """Keep a result; one of a cell that was not selected belongs to the cell at the origin.
+
+        So does another failure of a selected one with other tools: it is no bug that a user has.
+        """
+        row = evaluated.row
+        place, _, tools = row.cell.rpartition("@")
+        fails_otherwise = not row.verdict.compiles and row.signature != self.start.row.signature
+        if place not in self.selected or "," in tools or fails_otherwise:
             evaluated = structs.replace(
                 evaluated, row=structs.replace(evaluated.row, probe_of=str(self.home.cell))
             )

@@ -161,7 +161,7 @@ def command(
     if execution.run and not selection.repro.ptx:
         inputs.refuse()
     options = MinimizeOptions(
-        folder_of=lambda row: out or _folder_of(row),
+        folder_of=lambda row: out or folder_of(row),
         resume=resume,
         condition=parse_condition(condition) if condition else None,
         script=script,
@@ -237,11 +237,11 @@ def _targets_there(kernel: str, out: Path | None) -> list[str]:
     return list(targets)
 
 
-def _folder_of(row: Row) -> Path:
-    """A name that says what it is, whatever the kernel's name holds."""
+def folder_of(row: Row, under: str = "minimized") -> Path:
+    """Where the reduction of a cell lies: a name that says what it is, whatever the kernel's is."""
     path, _, entry = row.kernel.partition("::")
     name = entry or Path(path).stem
-    return Path("minimized") / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:80]}-{row.short}"
+    return Path(under) / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:80]}-{row.short}"
 
 
 def _portable(word: str) -> str:

@@ -16,6 +16,7 @@ from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
 from harness.cli.amounts import FilePath
+from harness.cli.diagnosis.minimize import folder_of
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
 from harness.cli.options import EXECUTES, Verb, apart, exclusive, json_option, while_option
@@ -44,7 +45,6 @@ from harness.report.issue import render_report, report_document, report_page
 from harness.report.picture import PICTURE, draw_history
 from harness.store.store import Store
 from harness.values.errors import UsageError
-from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON
 
 # Of a sentence that could not be checked: enough to find it in the issue.
@@ -187,7 +187,7 @@ def command(
             for term in search_terms(dossier):
                 print_line(term)
             return
-        out = request.out or Path("reports") / _slug(dossier.case)
+        out = request.out or folder_of(dossier.case, "reports")
         create_folder(out.absolute())
         with narrating(status_console(), "report: checking", who="report: ") as tell:
             filing = Filing(
@@ -248,7 +248,7 @@ def _gathered(
         on=execution.on,
         runner=execution.runner,
         quick=request.quick or request.draft_duplicates,
-        minimized=lambda row: request.minimized or Path("minimized") / _slug(row),
+        minimized=lambda row: request.minimized or folder_of(row),
     )
     with narrating(status_console(), "report: compiling", who="report: ") as tell:
         dossier = run_to_the_end(gather(selection, store, how, question, tell))
@@ -258,10 +258,6 @@ def _gathered(
     files = folder_files(dossier.minimized, command=question.made_by) if dossier.minimized else {}
     source = selection.repro.ptx.read_bytes() if selection.repro.ptx else b""
     return attach(dossier, store, files, source, draw_history(dossier, request.upstream))
-
-
-def _slug(row: Row) -> str:
-    return f"{Path(row.kernel.partition('::')[0]).stem}-{row.short}"
 
 
 def _picture(filed: Filed) -> bytes | None:

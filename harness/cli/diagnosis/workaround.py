@@ -161,7 +161,8 @@ def workaround_command(
             report = run_to_the_end(find())
     print_remarks(report.notes)
     if report.is_time_up:
-        status.print("triage: the time was up before everything was tried (--max-time)")
+        left_out = ", ".join(kind.value for kind in report.left_out)
+        status.print(f"triage: the time was up (--max-time) before all was tried of: {left_out}")
     if patch and report.patch:
         try:
             patch.write_bytes(report.patch.diff.encode())

@@ -340,7 +340,7 @@ def _spills(configs: Sequence[RankedConfig]) -> bool:
 
 
 def ranks_said(report: RankReport) -> list[Block]:
-    """A grid for each launch; the configs that are expected to be fast first."""
+    """A grid for each launch, the likely fast configs first; none where nothing tells an order."""
     parts: list[Block] = []
     for launch in report.launches:
         heading = f"{launch.kernel} · {launch.launch} · {launch.target}"
@@ -355,12 +355,10 @@ def ranks_said(report: RankReport) -> list[Block]:
         costs = [config.cost for config in launch.configs if config.cost is not None]
         best = min(costs, default=None)
         rows = [_line(number, ranked, best) for number, ranked in enumerate(launch.configs, 1)]
-        parts += [
-            say(heading, Tone.HEAD),
-            say(sure, Tone.FAINT),
-            SaidGrid(columns=columns, rows=tuple(rows)),
-        ]
+        parts += [say(heading, Tone.HEAD), say(sure, Tone.FAINT)]
         quality = launch.quality
+        if quality or not launch.doubt:
+            parts.append(SaidGrid(columns=columns, rows=tuple(rows)))
         if quality:
             rho = "-" if quality.spearman is None else f"{quality.spearman:.2f}"
             parts.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,13 @@ from local_index import LocalIndex, tool_wheel, triton_wheel
 from msgspec.structs import replace
 from report_cases import CRASH, IN_TILELANG, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 
+from harness.blame.grid import Culprit, Ground
+from harness.blame.words import Blame
 from harness.io.toolchains.install import install_ptxas
 from harness.report import dossier as ways
 from harness.report import gather
 from harness.report.dossier import Upstream
-from harness.report.gather import check_upstream, ptxas_facts
+from harness.report.gather import check_blamed, check_upstream, ptxas_facts
 from harness.values.errors import UsageError
 
 pytest_plugins = ["local_index_fixtures"]
@@ -123,6 +126,17 @@ def test_a_report_to_triton_wants_a_kernel_that_triton_compiled() -> None:
     with pytest.raises(UsageError, match=r"--for triton: .*report it with --for nvidia"):
         check_upstream(mine, CRASH, Upstream.TRITON, None)
     check_upstream(mine, CRASH, Upstream.NVIDIA, None)
+
+
+def test_what_the_kernel_is_to_blame_for_goes_to_its_maintainers_alone() -> None:
+    kernel = Blame(
+        culprit=Culprit.KERNEL, ground=Ground.LIMIT, headline="The kernel is to blame.", reasons=()
+    )
+    blamed = dataclasses.replace(IN_TRITON, blame=kernel)
+    for upstream in (Upstream.NVIDIA, Upstream.TRITON):
+        with pytest.raises(UsageError, match=r"The kernel is to blame\. .* with --for project"):
+            check_blamed(blamed, upstream)
+    check_blamed(blamed, Upstream.PROJECT)
 
 
 def test_options_with_which_blame_saw_it_right_are_workarounds() -> None:

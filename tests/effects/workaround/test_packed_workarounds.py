@@ -84,7 +84,7 @@ REPORT = WorkaroundReport(
     patch=None,
     tried=9,
     seconds=240.0,
-    is_time_up=True,
+    left_out=(SettingKind.CONFIG,),
     notes=("-O0: not shown, for it is not proved: the time is up (--max-time)",),
 )
 

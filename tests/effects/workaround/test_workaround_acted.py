@@ -19,9 +19,11 @@ from harness.matrix.bugs.list import list_bugs
 from harness.tables.said import Block, SaidLine
 from harness.values.errors import InfrastructureError
 from harness.values.row import Row
+from harness.workaround import search
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
 from harness.workaround.result import WorkaroundReport, workarounds_said
 from harness.workaround.settings import SettingKind
+from harness.workaround.trials import Trials
 
 pytest_plugins = ("acted_fixtures",)
 
@@ -122,6 +124,47 @@ def test_nothing_is_told_of_a_config_that_the_launch_did_not_make(
     assert report.tried == len(report.listed)
     assert not [line for line in stage.heard if line.startswith("width")]
     assert report.notes == ("no other value was tried of what the launch code itself sets: width",)
+
+
+def test_time_that_is_left_goes_to_what_had_too_little(
+    narrow_works: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = []
+    real = search._configs
+
+    async def short(trials: Trials, *more: Any) -> None:
+        turns.append(trials.bench.deadline)
+        trials.is_time_up = len(turns) == 1
+        if len(turns) > 1:
+            await real(trials, *more)
+
+    monkeypatch.setattr(search, "_configs", short)
+    report = found(narrow_works)
+    assert [each.change for each in report.candidates] == ["width 2 -> 1"]
+    assert report.left_out == ()
+
+
+def test_what_the_time_did_not_suffice_for_is_told_by_kind(
+    narrow_works: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(trials: Trials, *_: Any) -> None:
+        await asyncio.sleep(0.1)
+        trials.is_time_up = True
+
+    monkeypatch.setattr(search, "_configs", never)
+    report = found(narrow_works, kinds=(SettingKind.CONFIG, SettingKind.TRITON), budget=6.0)
+    assert report.left_out == (SettingKind.CONFIG,)
+
+
+def test_what_only_another_tool_refuses_is_no_bug_of_the_user(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.ptxas("1.0", "2.0")
+    known = [(Version(each), f"ptxas-{each}") for each in ("1.0", "2.0")]
+    monkeypatch.setattr(back_end, "available_ptxas", lambda **_: known)
+    stage.acted.act = lambda *_: "2.0=ice *=rejects"
+    found(stage, kinds=(SettingKind.PTXAS,))
+    assert [bug.code for bug in list_bugs(stage.store)] == ["C7907"]
 
 
 def test_nothing_better_is_said(stage: Stage) -> None:

@@ -130,6 +130,21 @@ def test_a_parameter_of_the_launch_that_is_a_meta_parameter_can_be_changed() -> 
     assert found == {"tile": (16, 64)}
 
 
+def test_a_newer_toolchain_is_shown_where_an_older_one_is_better() -> None:
+    failing = row("pass_failure", None)
+    older = row("ok", 0, cell="older", occupancy=0.5)
+    newer = row("ok", 0, cell="newer", occupancy=0.25)
+    pairs = [
+        (HOME, failing),
+        (replace(HOME, triton="3.5.1"), older),
+        (replace(HOME, triton="3.9.0"), newer),
+    ]
+    origin = replace(ORIGIN, row=failing)
+    for at_most in (8, 2):
+        shown = {setting.triton for setting, _ in choose(origin, pairs, pairs[:1], at_most=at_most)}
+        assert "3.9.0" in shown
+
+
 def test_the_kernels_own_limits_of_registers_take_the_place_of_near_ones() -> None:
     start = config(num_warps=2, num_stages=1)
     listed = [config(num_warps=2, num_stages=s, maxnreg=256) for s in (1, 2)]

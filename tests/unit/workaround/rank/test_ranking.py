@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from harness.judging.ptxas.sass import loops_of
+from harness.tables.said import SaidGrid
 from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.row import Row
@@ -37,6 +38,7 @@ from harness.workaround.rank.order import (
     first_lost,
     quality_of,
     ranks_as_markdown,
+    ranks_said,
     spearman,
 )
 from harness.workaround.rank.ranking import MeasuredError, rank_again
@@ -343,3 +345,13 @@ def test_a_fit_finds_the_weights_that_made_the_times(
     free = fitting.Search(fitting.PRIOR, 0.0)
     before = fitting.loss(made, fitting.PRIOR, free)
     assert fitting.loss(made, fitting.fit(made, free), free) < before / 2
+
+
+def test_where_the_order_cannot_be_told_no_ranking_is_printed(measured: RankReport) -> None:
+    [launch, *_] = measured.launches
+    untimed = tuple(
+        replace(config, row=structs.replace(config.row, time_ms=None)) for config in launch.configs
+    )
+    for doubt in ("", "cannot tell"):
+        said = ranks_said(RankReport(launches=[replace(launch, configs=untimed, doubt=doubt)]))
+        assert any(isinstance(block, SaidGrid) for block in said) is not bool(doubt)
