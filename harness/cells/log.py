@@ -26,13 +26,13 @@ from harness.cells.log_errors import (
     needs,
 )
 from harness.cells.repros.cache_folders import ImportedKernel
-from harness.frontends.texts.ir_inputs import exact_target, half_compiled
+from harness.frontends.texts.ir_inputs import half_compiled
 from harness.judging.messages import TRITON_OVERFLOW
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.values.errors import UsageError
 from harness.values.kernel import Repro
 from harness.values.limits import KNOWN_CAPABILITIES, limits_of
-from harness.values.target import Target
+from harness.values.target import SOLD_AS, Target, exact_target
 
 _ESCAPE = re.compile(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
 # What loggers write before a line: a time (CI, containers), a rank, a process, a level.
@@ -81,22 +81,8 @@ _RELEASE = re.compile(
     r"\b([A-Za-z][\w-]{0,60})(?: API server)?(?:(?:==|:? [Vv]ersion:? |: )v?|-| {1,60})"
     r"(\d{1,4}\.\d{1,4}\.\d{1,4})\b"
 )
-# Names under which GPUs of a compute capability are sold: NVIDIA's page "CUDA GPU Compute
-# Capability".
-_SOLD_AS: Mapping[int, str] = {
-    70: "V100",
-    75: r"T4|RTX 20[678]0",
-    80: "A100|A800|A30",
-    86: r"A10G?|A16|A40|RTX A\d000|RTX 30[5-9]0",
-    89: r"L4|L20|L40S?|RTX 40[5-9]0|RTX \d000 Ada",
-    90: "H100|H200|H800|H20|GH200",
-    100: "B200|GB200",
-    103: "B300|GB300",
-    120: r"RTX 50[5-9]0|RTX PRO \d000",
-    121: "GB10",
-}
 _GPU = re.compile(
-    "|".join(rf"NVIDIA (?:GeForce )?(?P<sm{sm}>{names})\b" for sm, names in _SOLD_AS.items())
+    "|".join(rf"NVIDIA (?:GeForce )?(?P<sm{sm}>{names})\b" for sm, names in SOLD_AS.items())
 )
 _MARKS: Mapping[str, re.Pattern[str]] = {
     "frame": re.compile(rf"^{_FRAME.pattern}"),

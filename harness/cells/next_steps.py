@@ -13,6 +13,7 @@ from harness.cells.spelling import (
     on_compiler,
     show_command,
     spell_command,
+    words_of,
 )
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name, program_name
@@ -41,6 +42,8 @@ def next_steps(
         # Configs are held to one another: one that is chosen has none beside it.
         every = replace(on_assembler(words, None, None), config="")
         steps["do its configs compute the same?"] = spell_command("run", every)
+    elif order and all(row.verdict is VerdictKind.OK and row.compiler == TRITON for row in order):
+        steps["does it compute what it must?"] = spell_command("run", words)
     return [(command, why) for why, command in steps.items()]
 
 
@@ -48,15 +51,17 @@ def _steps_for(
     row: Row, kind: VerdictKind, words: SelectionOptions, stages: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str]]:
     if kind is VerdictKind.SICK:
-        if row.instructions is None:
-            return [(show_command(row.short, "meta"), "what it asks of the target")]
-        why = "where it spills (LDL, STL)" if row.spill_stores else "its instructions"
-        return [(show_command(row.short, "sass"), why)]
+        steps = _mend(row, words)
+        if row.instructions is not None:
+            why = "where it spills (LDL, STL)" if row.spill_stores else "its instructions"
+            steps.append((show_command(row.short, "sass"), why))
+        return steps
     if kind in (VerdictKind.REJECTED, VerdictKind.UNSUPPORTED, VerdictKind.INFRA):
         return [(show_command(row.short, "log"), "all that the compiler said")]
     if kind is VerdictKind.OUT_OF_RESOURCES:
-        stage = "meta" if row.compiler else "log"
-        return [(show_command(row.short, stage), "what it asks of the target")]
+        if not row.compiler:
+            return [(show_command(row.short, "log"), "what it asks of the target")]
+        return _mend(row, words)[:1]
     if row.compiler and row.stage != Stage.CUBIN.value:
         title = compiler_name(row.compiler)
         # Nothing comes before the first stage: what was printed is all there is.
@@ -77,6 +82,21 @@ def _steps_for(
         (show_command(row.short, "log"), f"everything that {tool} printed"),
         *_compile_on(newest, words, f"the same {code} on the newest {tool}"),
     ]
+
+
+def _mend(row: Row, words: SelectionOptions) -> list[tuple[str, str]]:
+    """What helps against a cell that costs too much, and since when it does."""
+    # A file is named as the user names it; a row has its last part alone.
+    _, _, function = row.kernel.partition("::")
+    kernel = f"{words.kernel.partition('::')[0]}::{function}" if function else words.kernel
+    cell = replace(words_of(row), kernel=kernel, surroundings=words.surroundings)
+    steps = [(spell_command("workaround", cell), "what can be done today")]
+    if row.compiler == TRITON:
+        since = on_compiler(cell, None, None)
+        steps.append(
+            (spell_command("bisect", since, "--axis", "triton"), "since which Triton it is so")
+        )
+    return steps
 
 
 def _compile_on(

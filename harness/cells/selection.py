@@ -22,7 +22,7 @@ from harness.judging.ptxas.options import read_options
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
-from harness.values.target import Target
+from harness.values.target import EXAMPLES, Target
 from harness.values.toolchain import (
     BUNDLED,
     INSTALLED,
@@ -154,7 +154,7 @@ def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...
     """
     words = options.sm or repro.targets
     if not words:
-        raise UsageError("--sm is missing: say which GPU, for example --sm 90a or --sm 100a")
+        raise UsageError(f"--sm is missing: say which GPU, by its target or name: {EXAMPLES}")
     targets = tuple(dict.fromkeys(Target.parse(word) for word in words))
     for target in targets:
         since = SUFFIX_SINCE.get(target.suffix, 0)

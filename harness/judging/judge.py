@@ -386,9 +386,14 @@ def _judge_stub(evidence: CellEvidence) -> Verdict | None:
         VerdictKind.TRAP_STUB,
         Stage.LLIR,
         f"{reason} lowered the kernel to a trap; ptxas never saw the real kernel"
-        + (own if evidence.has_trap else ""),
+        + (own if evidence.has_trap else "")
+        + (_AT_LOAD if why and evidence.compiler == compiler_name(TRITON) else ""),
         message=message,
     )
+
+
+# `CompiledKernel._init_handles` of `triton/compiler/compiler.py`, 3.3 to 3.9; `Autotuner._bench`.
+_AT_LOAD = "; when it is loaded, Triton raises OutOfResources, and its autotuner skips the config"
 
 
 def _tmem_overflow(evidence: CellEvidence) -> str | None:

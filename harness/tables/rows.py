@@ -27,18 +27,21 @@ def rows_said(rows: Sequence[Row], width: int, samples: Sequence[Sample] = ()) -
     characters; columns that do not fit are left out.
     """
     parts: list[Block] = []
+    left_out: dict[str, None] = {}
     for _, run in itertools.groupby(group_rows(rows), key=_one_program):
         groups = list(run)
         if len(groups) > _MOST_TABLES:
             rows_of_tools = [row for group in groups for row in group]
             words = _program_words(groups[0][0]) + _config_words(rows_of_tools)
-            parts += [say(words, Tone.HEAD), *_table(rows_of_tools, width)]
+            parts += [say(words, Tone.HEAD), _table(rows_of_tools, width, left_out)]
             parts += [*_fates_said(rows_of_tools), BLANK]
             continue
         for group in groups:
-            parts += [say(heading_of(group), Tone.HEAD), *_table(group, width)]
+            parts += [say(heading_of(group), Tone.HEAD), _table(group, width, left_out)]
             headline = survivors(group, untried(group, samples)).headline
             parts += [say(headline, Tone.HEAD), *_fates_said(group), BLANK]
+    if left_out:
+        parts.append(say(f"left out for width: {', '.join(left_out)}", Tone.FAINT))
     return [*parts, *samples_said(samples)]
 
 
@@ -122,8 +125,10 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     (_MIX_TITLE, _mix),
     ("s", _seconds),
 )
-# What a narrow terminal goes without, in this order; a cut number would be worse than none.
-_EXPENDABLE = ("s", _MIX_TITLE, "stack", "occupancy", "spill ld", "shared", "tmem")
+# What a narrow terminal goes without: first what says nothing in this table, then these in their
+# order; a cut number would be worse than none.
+_EXPENDABLE = ("s", _MIX_TITLE, "stack", "tmem", "occupancy", "spill ld", "shared")
+_NOTHING = ("0", "-", "0:0:0:0:0")
 
 
 def columns_of(rows: Sequence[Row], lifted: Mapping[str, object]) -> dict[str, list[str]]:
@@ -138,22 +143,20 @@ def columns_of(rows: Sequence[Row], lifted: Mapping[str, object]) -> dict[str, l
     return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
 
 
-def _table(rows: Sequence[Row], width: int) -> list[Block]:
+def _table(rows: Sequence[Row], width: int, left_out: dict[str, None]) -> SaidGrid:
+    """The table; the titles of columns that do not fit go to `left_out`."""
     columns = columns_of(rows, lifted_of(rows))
-    left_out = []
-    for title in _EXPENDABLE:
+    empty = [title for title in _EXPENDABLE if set(columns[title]) <= set(_NOTHING)]
+    for title in dict.fromkeys((*empty, *_EXPENDABLE)):
         if _width(columns) > width:
             del columns[title]
-            left_out.append(title)
+            left_out[title] = None
     shown = [
         [verdict_said(VerdictKind(word)) if title == "verdict" else say(word) for word in words]
         for title, words in columns.items()
     ]
     titles = (GridColumn(title=column, is_number=column not in _WORDS) for column in columns)
-    table = SaidGrid(columns=tuple(titles), rows=tuple(zip(*shown, strict=True)))
-    if not left_out:
-        return [table]
-    return [table, say(f"left out for width: {', '.join(left_out)}", Tone.FAINT)]
+    return SaidGrid(columns=tuple(titles), rows=tuple(zip(*shown, strict=True)))
 
 
 def _width(columns: Mapping[str, Sequence[str]]) -> int:

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from harness.frontends.texts.ir_inputs import SUFFIXES, exact_target, half_compiled, read_file
+from harness.frontends.texts.ir_inputs import SUFFIXES, half_compiled, read_file
 from harness.io.files.reading import open_regular, read_regular
 from harness.io.files.writing import ensure_folder
 from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.kernel import Scalar
-from harness.values.target import Target
+from harness.values.target import Target, exact_target
 
 if TYPE_CHECKING:
     from harness.frontends.texts.ir_inputs import HalfCompiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -104,7 +105,10 @@ def find_kernels(text: str) -> list[Repro]:
     return [release for repro in repros for release in in_releases(repro, spec)] if at else repros
 
 
-_TAKES_FOLDERS = "; `triage import` takes the folders of a Triton or Inductor cache"
+_TAKES_FOLDERS = (
+    "; for a folder of tests: pytest --triage --sm 90a {0}; `triage import` takes the folders of a "
+    "Triton or Inductor cache"
+)
 _ADVICE = {
     ".llir": "; name the .ttgir that it was made of, or the .ptx that was made of it",
     ".mlir": "; name a module of Triton .ttir or .ttgir, by the dialect that it is in",
@@ -134,9 +138,12 @@ def _named(text: str) -> list[Repro]:
         raise broken[0]
     if os.path.exists(text):  # noqa: PTH110 - it takes any text for a path
         suffixes = " ".join(dict.fromkeys(suffix for kind in kinds() for suffix in takes(kind)[0]))
-        advice = _ADVICE.get(Path(text).suffix, _TAKES_FOLDERS if Path(text).is_dir() else "")
+        of_folders = _TAKES_FOLDERS.format(shlex.quote(text)) if Path(text).is_dir() else ""
+        advice = _ADVICE.get(Path(text).suffix, of_folders)
         raise UsageError(f"{text}: `--kernel` takes files of these kinds: .py {suffixes}{advice}")
-    hint = near_names(text)
+    files = [path.name for path in Path().glob("*.py")]
+    near = difflib.get_close_matches(f"{text[:100]}.py", files, n=1, cutoff=0.7)
+    hint = f"there is a file {near[0]}" if near else near_names(text)
     raise UsageError(f"no kernel {text[:200]!r}; {hint}; or give FILE.py::NAME or FILE.ptx")
 
 

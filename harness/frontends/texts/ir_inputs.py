@@ -14,12 +14,10 @@ from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec, Repro, Scalar
-from harness.values.target import Target
+from harness.values.target import Target, exact_target
 
 IR_SUFFIXES = (".ttir", ".ttgir")
 SUFFIXES = (*IR_SUFFIXES, ".ptx")
-# From here on Triton compiles for exactly one chip.
-_EXACT_SINCE = 90
 OPTIONS_ARGUMENT = "ptx_options"
 """The option of a launch that holds options for ptxas: of Triton, where it has one, and of PTX."""
 _DEFAULTS: Mapping[str, Scalar | None] = {
@@ -81,11 +79,6 @@ def half_compiled(data: bytes, suffix: str, entry: str | None = None) -> HalfCom
     if ir.capability is None:
         return half
     return msgspec.structs.replace(half, target=exact_target(ir.capability))
-
-
-def exact_target(capability: int) -> Target:
-    """What Triton compiles for on a GPU of this compute capability."""
-    return Target(capability=capability, suffix="a" if capability >= _EXACT_SINCE else "")
 
 
 def launch_from(path: Path, half: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:

@@ -105,6 +105,7 @@ def _kernels(store: Store, pattern: str) -> list[str]:
     if matches := [name for name in names if fnmatchcase(name, pattern)]:
         return matches
     of_file = [name for name in names if name.partition("::")[0] == Path(pattern).name]
+    of_file = of_file or [name for name in names if name.partition("::")[2] == pattern]
     if len(of_file) == 1:
         return of_file
     if of_file:

@@ -151,6 +151,8 @@ def test_no_width_cuts_a_name(width: int) -> None:
     assert "…" not in text
     assert "BLOCK_M=128" in text
     assert ("left out for width" in text) == (width < 200)
+    two = [*rows, *(replace(one, launch="other") for one in rows)]
+    assert printed(two, width).count("left out for width") == (width < 200)
 
 
 def test_what_could_not_be_checked_of_one_that_compiles_is_said() -> None:
@@ -165,7 +167,7 @@ def commands(*rows: Row) -> str:
 
 
 def test_next_steps_fit_what_was_found() -> None:
-    assert commands(row()) == ""
+    assert commands(row()) == "triage run --kernel k"
     assert "--stage log" in commands(row("rejected", stage="ttir"))
     assert "--triton" not in commands(row("rejected", stage="ttir"))
     assert "--triton latest" in commands(row("trap_stub", stage="llir"))
@@ -173,9 +175,13 @@ def test_next_steps_fit_what_was_found() -> None:
     assert "--triton" not in raw
     assert "llir" not in raw
     assert "--freeze-ptx" in commands(row("ptxas_ice", stage="cubin"))
-    assert "--stage meta" in commands(row("out_of_resources", stage="launch"))
-    [(_, why)] = next_steps([row("sick", stage="cubin")], SelectionOptions(kernel="k"))
-    assert "spill" not in why
+    large = commands(row("out_of_resources", stage="launch", num_warps=8))
+    assert large.startswith("triage workaround --kernel k --sm sm_90a")
+    assert "num_warps=8" in large
+    assert "--stage meta" not in large
+    sick = next_steps([row("sick", stage="cubin")], SelectionOptions(kernel="d/f.py", sm=["H100"]))
+    assert [command.split()[1] for command, _ in sick] == ["workaround", "bisect"]
+    assert not any("spill" in why for _, why in sick)
 
 
 @pytest.mark.parametrize("stage", ["cubin", "ttir"])

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.values.errors import UsageError
-from harness.values.target import Target
+from harness.values.target import EXAMPLES, Target
 
 
 @pytest.mark.parametrize("text", ["90a", "sm_90a", "SM_90A", "sm90a", "compute_90a", " sm_90a "])
@@ -26,6 +28,26 @@ def test_what_is_printed_can_be_read(capability: int, suffix: str) -> None:
 def test_what_is_not_a_target(text: str) -> None:
     with pytest.raises(UsageError, match="is not a GPU target; write it as ptxas does"):
         Target.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        *[("H100", "sm_90a"), ("h200", "sm_90a"), ("A100", "sm_80"), ("rtx 4090", "sm_89")],
+        *[("A10", "sm_86"), ("L40S", "sm_89"), ("RTX PRO 6000", "sm_120a"), ("GB10", "sm_121a")],
+    ],
+)
+def test_a_gpu_may_be_named_as_it_is_sold(name: str, target: str) -> None:
+    assert str(Target.parse(name)) == target
+
+
+def test_the_examples_of_the_message_are_true() -> None:
+    examples = re.findall(r"([A-Z][\w ]+) \((\w+)\)", EXAMPLES)
+    assert len(examples) == EXAMPLES.count("(")
+    for name, target in examples:
+        assert str(Target.parse(name)) == target
+    with pytest.raises(UsageError, match=r"'hopper' is .* name a GPU: A100 \(sm_80\)"):
+        Target.parse("hopper")
 
 
 def test_targets_sort_by_capability() -> None:
