@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
+import keyword
 import re
 import sys
 from collections import Counter
@@ -366,6 +368,67 @@ def test_siblings_end_with_the_first_error() -> None:
         if module != PACKAGE / "run" / "executors.py"  # its rows are kept one by one
     ]
     assert not bare
+
+
+def test_the_command_line_reads_files_of_the_user_to_a_bound() -> None:
+    """`read_regular` waits for no pipe, and reads no device without end."""
+    found = [
+        f"{module.relative_to(PACKAGE)}:{node.lineno}"
+        for module in sorted((PACKAGE / "cli").rglob("*.py"))
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("read_text", "read_bytes")
+    ]
+    assert not found
+
+
+# Names of Python, of files of others, and of an example.
+SAID_OF_OTHERS = {
+    "__global__",
+    "dltensor",
+    "exists",
+    "getsize",
+    "is_file",
+    "splitlines",
+    "st_other",
+}
+SAID_OF_OTHERS |= {"kettle", "put"}
+
+
+def names_in(tree: ast.Module) -> set[str]:
+    """Every name of a module, and the words of its texts, without its docstrings."""
+    names: set[str] = set()
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        for field in ("id", "arg", "attr", "name", "asname", "module"):
+            if isinstance(value := getattr(node, field, None), str):
+                names |= set(value.split("."))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            names |= set(re.findall(r"\w+", node.value))
+    return names
+
+
+def test_docstrings_speak_of_names_that_there_are() -> None:
+    """One that was renamed is a name of nothing: no parameter, no name or word of the module."""
+    trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    values = {
+        node.value
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    known = values | SAID_OF_OTHERS | set(keyword.kwlist) | set(dir(builtins))
+    stale: list[str] = []
+    for path, tree in trees.items():
+        unknown = [
+            (node, word)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for word in re.findall(r"`([a-z_]+)`", ast.get_docstring(node) or "")
+            if word not in known and word not in path.parts and word != path.stem
+        ]
+        names = names_in(tree) if unknown else set()
+        stale += [f"{path}:{node.lineno}: `{word}`" for node, word in unknown if word not in names]
+    assert not stale
 
 
 def test_no_module_is_named_after_the_standard_library_or_after_nothing() -> None:

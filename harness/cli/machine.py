@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import click
 import uv
@@ -35,7 +36,7 @@ from harness.cli.results import open_results, read_results
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
-from harness.io.files.locations import cache_dir, cache_path, home_path, offline
+from harness.io.files.locations import cache_dir, cache_path, home_dir, home_path, offline
 from harness.io.packages.index import Release
 from harness.io.packages.versions import split_distribution
 from harness.io.processes import machine
@@ -62,7 +63,13 @@ from harness.io.toolchains.installed import (
 )
 from harness.store.store import Store
 from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say
-from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
+from harness.values.errors import (
+    EmptySelectionError,
+    FullDiskError,
+    StorageError,
+    TriageError,
+    UsageError,
+)
 from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON
 
 _GIB = 1 << 30
@@ -496,12 +503,18 @@ def cache_command(*, trim: int | None, older_than: float | None, as_json: bool) 
     runs stay, and so do records: hunts, minimized inputs, packs whose results are not back yet,
     and what was measured or learned.
     """
-    trims = trim is not None or older_than is not None
-    with open_results() if trims else read_results() as store:
-        report = None
-        if trims:
-            seconds = older_than * 86400 if older_than is not None else None
-            report = store.trim(max_bytes=trim, older_than=seconds)
+    report = None
+    if trim is not None or older_than is not None:
+        limits: dict[str, Any] = {
+            "max_bytes": trim,
+            "older_than": None if older_than is None else older_than * 86400,
+        }
+        try:
+            with open_results() as store:
+                report = store.trim(**limits)
+        except FullDiskError:
+            report = Store.make_room(home_dir(), **limits)
+    with read_results() as store:
         stats = store.stats()
     if as_json:
         print_json({"schema": 1, "stats": stats, "trimmed": report})

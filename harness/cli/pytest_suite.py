@@ -214,7 +214,11 @@ class SuitePlugin:
         text = said_text(suite_said(self.results), width, in_colour=terminalreporter.hasmarkup)
         terminalreporter.write(text)
         if path := self.option.triage_json:
-            Path(path).write_text(json_text(suite_document(self.results)))
+            try:
+                Path(path).write_text(json_text(suite_document(self.results)))
+            except OSError as error:
+                words = f"triage: --triage-json {path}: {error.strerror or error}"
+                terminalreporter.write_line(words, red=True)
 
 
 def _failures(tests: Iterable[TestOnTarget]) -> Iterator[str]:

@@ -140,7 +140,11 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """How its process ended, and the last line that it printed: an exception, where one did."""
         printed = self.folder / "stderr"
-        log = printed.read_bytes()[-_MOST_SAID:] if printed.is_file() else b""
+        log = b""
+        if printed.is_file():
+            with printed.open("rb") as file:
+                file.seek(max(0, printed.stat().st_size - _MOST_SAID))
+                log = file.read()
         line = log.decode(errors="replace").strip().rpartition("\n")[2].strip()
         return f"{self.end.words}: {line}" if line else self.end.words
 

@@ -95,9 +95,5 @@ def works(kind: VerdictKind, stage: str | None) -> bool:
 
 
 def is_failure(verdict: VerdictKind) -> bool:
-    """Whether a cell with this verdict has a bug.
-
-    What is sick compiles, and does the work; what is unsupported was not tried. A limit of `triage`
-    that ended a compiler may be the compiler's bug: a hang is one.
-    """
-    return not (verdict.compiles or verdict.tells_nothing)
+    """Whether a cell with this verdict has a bug: `VerdictKind.is_failure`."""
+    return verdict.is_failure

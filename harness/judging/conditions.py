@@ -141,7 +141,8 @@ def spell(condition: Condition) -> str:
     if isinstance(condition, Comparison):
         value = condition.value
         if isinstance(value, str):
-            spelt = value if _BARE.fullmatch(value) else f"'{value}'"
+            quote = '"' if "'" in value else "'"
+            spelt = value if _BARE.fullmatch(value) else f"{quote}{value}{quote}"
         else:
             spelt = value.name if isinstance(value, Field) else str(value)
         return f"{condition.field} {condition.operator} {spelt}"

@@ -30,6 +30,7 @@ from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.files.locations import cache_dir, home_dir, offline
 from harness.io.files.own_code import import_path
+from harness.io.files.writing import scratch_disk
 from harness.io.packages.archives import pack_bundle, unpack_bundle
 from harness.io.processes.hub import ResourceLimits, ToolResult, run_tool
 from harness.matrix.bugs.rekey import row_of_evidence
@@ -214,11 +215,12 @@ def run_script(
 
 def _own_command(folder: Path) -> str:
     """A folder with a `triage` that is the program that runs now."""
-    folder.mkdir()
     command = folder / "triage"
     words = shlex.join(["env", f"PYTHONPATH={import_path()}", sys.executable, "-m", "harness"])
-    command.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-    command.chmod(0o755)
+    with scratch_disk():
+        folder.mkdir()
+        command.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        command.chmod(0o755)
     return str(folder)
 
 

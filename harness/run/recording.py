@@ -169,11 +169,14 @@ class _Recording:
                 for sha256 in names:
                     file = folder / f"{sha256}.bin"
                     if not file.exists():
-                        file.write_bytes(self.bench.store.artifacts.get(sha256))
+                        content = self.bench.store.artifacts.get(sha256)
+                        with scratch_disk():
+                            file.write_bytes(content)
                 answer["buffers"] = [f"{sha256}.bin" for sha256 in names]
             unfinished = folder / f"answer-{number}.tmp"
-            unfinished.write_text(json.dumps(answer))
-            unfinished.rename(folder / f"answer-{number}.json")
+            with scratch_disk():
+                unfinished.write_text(json.dumps(answer))
+                unfinished.rename(folder / f"answer-{number}.json")
             number += 1
 
     async def _computed(

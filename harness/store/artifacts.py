@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.values.errors import StorageError
+from harness.values.errors import FullDiskError, StorageError
 
 _LARGEST = 2**30
 """Most bytes that one artifact may have, uncompressed: bounds what a damaged file expands to."""
@@ -65,8 +65,8 @@ class DamagedArtifactError(UnusableArtifactError):
 def disk_failure(path: Path, error: OSError) -> StorageError:
     """Say in one line what the operating system refused at `path`, and what to do."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StorageError(
-            f"no space left for {path}: free some space, or trim the cache with `triage cache`"
+        return FullDiskError(
+            f"no space left for {path}: free some space, or run `triage cache --trim 1GB`"
         )
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return StorageError(f"{path} is not writable: change its permissions or use another folder")
@@ -385,5 +385,10 @@ def database_copy(home: Path) -> Iterator[Path]:
                 elif source.exists():
                     raise StorageError(f"{source} is not a file: it cannot be read")
             except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise FullDiskError(
+                        f"no space left for a copy of {source} in {folder}: "
+                        "set TMPDIR to a folder on another disk"
+                    ) from error
                 raise disk_failure(source, error) from error
         yield Path(folder)

@@ -18,7 +18,7 @@ from harness.store.bug_identity import identities, is_wordless, same_program, si
 from harness.store.schema import transaction
 from harness.values.bug import BugRecord, HumanState
 from harness.values.cell import program_of
-from harness.values.verdict import Signature
+from harness.values.verdict import Signature, VerdictKind
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,24 +37,25 @@ _PUT_SIGNATURE = """
     INSERT INTO signatures VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (key) DO UPDATE SET rule = excluded.rule WHERE excluded.rule > rule
 """
-_SELECT_UNNUMBERED = """
+_NO_FAILURES = ", ".join(f"'{kind.value}'" for kind in VerdictKind if not kind.is_failure)
+_SELECT_UNNUMBERED = f"""
     SELECT signature_key, min(created) FROM results
     WHERE signature_key IS NOT NULL
-        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
+        AND verdict NOT IN ({_NO_FAILURES})
         AND signature_key NOT IN (SELECT key FROM bug_keys)
         AND signature_key NOT IN (SELECT value FROM json_each(?))
     GROUP BY signature_key
-"""
-_SELECT_PROGRAMS = """
+"""  # noqa: S608
+_SELECT_PROGRAMS = f"""
     SELECT signature_key, kernel, triton, json_extract(CAST(row AS TEXT), '$.ptx_body_sha256'),
         min(created), CASE WHEN triton = ''
             THEN coalesce(json_extract(CAST(row AS TEXT), '$.probe_of'), cell) END,
         json_extract(CAST(row AS TEXT), '$.file')
     FROM results
     WHERE signature_key IN (SELECT value FROM json_each(?))
-        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
+        AND verdict NOT IN ({_NO_FAILURES})
     GROUP BY 1, 2, triton = '', 4, 6, 7
-"""
+"""  # noqa: S608
 
 
 class BugRecords:

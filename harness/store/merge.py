@@ -16,7 +16,6 @@ import json
 import math
 import shutil
 import sqlite3
-import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from harness.io.files.writing import Scratch, scratch_disk
 from harness.store.artifacts import DATABASE, ArtifactStore, DamagedArtifactError
 from harness.store.bugs import BUG_COLUMNS, SIGNATURE_COLUMNS, join, put_signatures, read_numbers
 from harness.store.results import settle
@@ -137,9 +137,9 @@ def open_foreign(
         raise UsageError(f"{place}: there is no {_NAME}")
     if path.stat().st_size > _LARGEST:
         raise UsageError(f"{path} is over {_LARGEST >> 30} GiB, the largest that is merged")
-    with tempfile.TemporaryDirectory(prefix="triage-merge-") as folder:
+    with Scratch() as folder:
         try:
-            db = _connect(path, Path(folder))
+            db = _connect(path, folder)
         except (sqlite3.Error, OSError) as error:
             raise UsageError(f"{path} cannot be read: {error}") from error
         try:
@@ -181,9 +181,9 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
 def _checked(
     path: Path, db: sqlite3.Connection, packed: Callable[[str], bytes | None]
 ) -> ForeignStore:
-    (coordinates,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-    if coordinates != "ok":
-        raise sqlite3.DatabaseError(str(coordinates).splitlines()[0])
+    (damage,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+    if damage != "ok":
+        raise sqlite3.DatabaseError(str(damage).splitlines()[0])
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"migrations", "runs", "results"} <= tables:
         raise UsageError(f"{path} is not a database of triage")
@@ -633,7 +633,8 @@ def open_parcel(data: bytes) -> Iterator[ForeignStore]:
         parcel = msgspec.msgpack.decode(data, type=_Parcel)
     except msgspec.MsgspecError as error:
         raise UsageError(f"a parcel that this program did not pack: {error}") from error
-    with tempfile.TemporaryDirectory(prefix="triage-parcel-") as folder:
-        (Path(folder) / DATABASE).write_bytes(parcel.database)
-        with open_foreign(Path(folder), parcel.artifacts.get) as source:
+    with Scratch() as folder:
+        with scratch_disk():
+            (folder / DATABASE).write_bytes(parcel.database)
+        with open_foreign(folder, parcel.artifacts.get) as source:
             yield source

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import sqlite3
 import time
 import zlib
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _BUSY = 30.0
 """Seconds to wait for another process that writes."""
+
+_LEAST_SPACE = 1 << 20
+"""Bytes: a disk with fewer is full for SQLite."""
 
 _FILES = 8  # that SQLite may have open at once: database, log, index of the log, temporary ones
 
@@ -75,7 +79,8 @@ def _use_wal(db: sqlite3.Connection) -> None:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
             db.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
+            is_locked = _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_locked or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
         else:
@@ -91,38 +96,39 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is broken. Python 3.10 has no error codes: the words are SQLite's."""
-    text = str(error).lower()
-    return isinstance(error, DamagedRowError) or any(
-        words in text
-        for words in (
-            "file is not a database",
-            "image is malformed",
-            "malformed database schema",
-            "unsupported file format",
-            "could not decode to utf-8",
-        )
+    """Whether the file itself is broken."""
+    # These two come without a code of their own.
+    words = ("unsupported file format", "could not decode to utf-8")
+    return (
+        isinstance(error, DamagedRowError)
+        or _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        or any(text in str(error).lower() for text in words)
     )
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's code without what extends it; 0 where the error is of Python's module."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def storage_failure(path: Path, error: sqlite3.Error) -> StorageError:
     """Say in one line what SQLite refused at `path`, and what to do."""
-    text = str(error)
-    if "is full" in text:
-        return StorageError(
-            f"no space left for {path}: free some space, or trim the cache with `triage cache`"
-        )
-    if "unable to open" in text and _has_few_files():
+    code = _code(error)
+    # A full disk has no room for the index of the log either: that is an error of input and output.
+    is_full = code == sqlite3.SQLITE_IOERR and shutil.disk_usage(path.parent).free < _LEAST_SPACE
+    if code == sqlite3.SQLITE_FULL or is_full:
+        return disk_failure(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    if code == sqlite3.SQLITE_CANTOPEN and _has_few_files():
         return disk_failure(path, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
-    if "readonly" in text or "unable to open" in text:
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return StorageError(f"{path} is not writable: change its permissions or use another folder")
-    if "disk i/o" in text.lower():
-        return StorageError(f"the disk that holds {path} is full or fails: {text}")
-    if "is locked" in text:
+    if code == sqlite3.SQLITE_IOERR:
+        return StorageError(f"the disk that holds {path} fails: {error}")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StorageError(
             f"{path} was locked by another process for {_BUSY:.0f} s: try again when it has ended"
         )
-    return StorageError(f"cannot use {path}: {text}; move the file away to start a new one")
+    return StorageError(f"cannot use {path}: {error}; move the file away to start a new one")
 
 
 def _has_few_files() -> bool:

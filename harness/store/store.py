@@ -18,7 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -48,8 +48,8 @@ from harness.store.schema import (
     to_row,
     when_made,
 )
-from harness.store.trim import Trimming
-from harness.values.errors import StorageError
+from harness.store.trim import Trimming, TrimReport
+from harness.values.errors import FullDiskError, StorageError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -119,15 +119,34 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
     def for_reading(cls, home: Path) -> Iterator[Store]:
         """As `open`, for who changes nothing: `home` may be read-only, and need not be there.
 
-        Where it cannot be written, a copy of the database is read: SQLite writes beside a database
-        in WAL mode even to read it.
+        Where it cannot be written, or the disk is full, a copy of the database is read: SQLite
+        writes beside a database in WAL mode even to read it.
         """
+        store = None
         if home.is_dir() and is_writable(home):
-            with cls.open(home) as store:
+            with suppress(FullDiskError):
+                store = cls.open(home)
+        if store:
+            with store:
                 yield store
             return
         with database_copy(home) as folder, cls(home, copy=folder) as store:
             yield store
+
+    @classmethod
+    def make_room(
+        cls, home: Path, *, max_bytes: int | None, older_than: float | None
+    ) -> TrimReport:
+        """As `trim`, where the disk is full: what is to go is found in a copy of the database.
+
+        Artifacts are deleted here. Their evidence is made again when it is asked for.
+
+        Raises:
+            StorageError: the database cannot be copied to the temporary folder.
+        """
+        with database_copy(home) as folder, cls(home, copy=folder) as store:
+            store.artifacts = ArtifactStore(home / "artifacts")
+            return store.trim(max_bytes=max_bytes, older_than=older_than)
 
     @property
     def notice(self) -> str | None:

@@ -153,7 +153,7 @@ def _span(words: Sequence[str]) -> str:
 
 
 def common_ground(inner: Sequence[Settings], others: Sequence[Settings]) -> str | None:
-    """The parameter, or the pair of parameters, that tells `found` from all other configs."""
+    """The parameter, or the pair of parameters, that tells the `inner` configs from all others."""
     fields = common_fields(inner, others)
     if fields is None:
         return None

@@ -79,5 +79,9 @@ class StorageError(InfrastructureError):
     """The results folder or the cache cannot be read or written (full, read-only, corrupt)."""
 
 
+class FullDiskError(StorageError):
+    """There is no space left for the results folder or the cache."""
+
+
 class IntegrityError(UsageError):
     """A download does not have the sha256 that was asked for."""

@@ -94,7 +94,7 @@ def assembler_name(kind: str, version: str | None = None) -> str:
 
 
 def program_name(is_other: bool) -> str:  # noqa: FBT001
-    """What people call that which is assembled: PTX, or any `other` program."""
+    """What people call that which is assembled: PTX, or a program where it `is_other`."""
     return "program" if is_other else "PTX"
 
 

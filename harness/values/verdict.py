@@ -76,6 +76,15 @@ class VerdictKind(StrEnum):
         return self.compiles and self.is_of_run
 
     @property
+    def is_failure(self) -> bool:
+        """Whether a cell with this verdict has a bug.
+
+        What is sick compiles, and does the work; what is unsupported was not tried. A limit of
+        `triage` that ended a compiler may be the compiler's bug: a hang is one.
+        """
+        return not (self.compiles or self.tells_nothing)
+
+    @property
     def tells_nothing(self) -> bool:
         """Says nothing of the kernel."""
         return VERDICTS[self].says is Says.NOTHING

@@ -12,6 +12,7 @@ import click
 import msgspec
 from msgspec import structs
 
+from gpu_emulator.ptx.text.facts import MAX_BYTES
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
@@ -33,6 +34,7 @@ from harness.cli.running import (
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import create_folder
+from harness.io.files.reading import read_regular
 from harness.io.files.writing import write_atomically
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while
@@ -256,7 +258,7 @@ def _gathered(
         raise UsageError(f"--measured {results.name}: no registers collapse in this config")
     dossier = replace(dossier, times=times)
     files = folder_files(dossier.minimized, command=question.made_by) if dossier.minimized else {}
-    source = selection.repro.ptx.read_bytes() if selection.repro.ptx else b""
+    source = read_regular(selection.repro.ptx, MAX_BYTES) if selection.repro.ptx else b""
     return attach(dossier, store, files, source, draw_history(dossier, request.upstream))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -20,8 +20,9 @@ from harness.cli.running import execution_options, hubs_of, run_to_the_end, sche
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.registry import front_end
 from harness.io.files.locations import home_dir
+from harness.io.files.reading import read_regular
 from harness.io.packages.versions import LATEST
-from harness.values.errors import UsageError
+from harness.values.errors import ConfigurationError, UsageError
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON
 
@@ -169,16 +170,31 @@ def _ptxas(
     _hunt(plan, how, hunt, write_repros, scheduler=scheduler, as_json=as_json)
 
 
+_LARGEST_PROGRAM = 1 << 20
+"""Bytes of a file of a corpus: to read and change one takes a thousand times as much memory."""
+
+
+def _texts(folder: Path, suffixes: Collection[str]) -> list[tuple[str, str]]:
+    """The files of these kinds below a folder, and their suffixes.
+
+    What cannot be read is left out, and a line says so.
+    """
+    texts = []
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in suffixes):
+        try:
+            texts.append((read_regular(path, _LARGEST_PROGRAM).decode(), path.suffix))
+        except UnicodeDecodeError:
+            print_remarks([f"--corpus: left out: {path}: not UTF-8"])
+        except ConfigurationError as error:
+            print_remarks([f"--corpus: left out: {error}"])
+    return texts
+
+
 def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
     """The PTX files below a folder, for a target."""
     from harness.minimize.hunt.corpus import retargeted, target_of  # noqa: PLC0415 - numpy comes with it
 
-    texts = []
-    for path in sorted(folder.rglob("*.ptx")):
-        try:
-            texts.append(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--corpus {path}: {error}") from error
+    texts = [text for text, _ in _texts(folder, (".ptx",))]
     fitting = tuple(retargeted(text, str(target)) for text in texts if target_of(text))
     if not fitting:
         raise UsageError(
@@ -259,12 +275,19 @@ def _triton(
 
 def _ir_corpus(folder: Path) -> tuple[str, ...]:
     """The modules of Triton's IR below a folder."""
-    from harness.frontends.texts.ir_inputs import IR_SUFFIXES, read_file  # noqa: PLC0415 - slow
+    from harness.frontends.texts.ir_inputs import IR_SUFFIXES, half_compiled  # noqa: PLC0415 - slow
 
-    paths = sorted(path for path in folder.rglob("*") if path.suffix in IR_SUFFIXES)
-    if not paths:
+    texts = []
+    for text, suffix in _texts(folder, IR_SUFFIXES):
+        try:
+            half_compiled(text.encode(), suffix)
+        except UsageError as error:
+            print_remarks([f"--corpus: left out: a {suffix} file: {error}"])
+        else:
+            texts.append(text)
+    if not texts:
         raise UsageError(f"--corpus {folder}: there is no .ttir or .ttgir file")
-    return tuple(read_file(path).data.decode() for path in paths)
+    return tuple(texts)
 
 
 def _hunt(

@@ -62,11 +62,12 @@ class Scratch:
 
     def __init__(self, parent: str | None = None, *, prefix: str = _PREFIX) -> None:
         sweep_scratch(parent, prefix=prefix)
-        self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        self._lock = os.open(self.folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Written once it is locked: without the words, no sweep touches the folder.
-        os.write(self._lock, _WORDS)
+        with scratch_disk() if parent is None else contextlib.nullcontext():
+            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            self._lock = os.open(self.folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            # Written once it is locked: without the words, no sweep touches the folder.
+            os.write(self._lock, _WORDS)
 
     def remove(self) -> None:
         """Delete the folder and drop the lock."""

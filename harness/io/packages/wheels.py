@@ -18,7 +18,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 from harness.io.files.locations import offline
-from harness.io.files.writing import Scratch
+from harness.io.files.writing import Scratch, scratch_disk
 from harness.io.packages.index import Release, endpoint_setting, files
 from harness.io.packages.versions import select
 from harness.io.processes.hub import run_tool
@@ -134,7 +134,8 @@ def resolve(requirements: Sequence[str]) -> dict[str, Version]:
     words = ", ".join(requirements)
     with Scratch() as scratch:
         file, out = scratch / "requirements.in", scratch / "requirements.txt"
-        file.write_text("\n".join(requirements), encoding="utf-8")
+        with scratch_disk():
+            file.write_text("\n".join(requirements), encoding="utf-8")
         how = ["--no-header", "--no-annotate", "--no-build", "--python-platform", "linux"]
         try:
             _run(words, ["pip", "compile", file, "-o", out, *how], scratch)
@@ -186,7 +187,8 @@ def _install(
     packages: str, requirements: Sequence[str], where: Sequence[str | Path], scratch: Path
 ) -> None:
     file = scratch / "requirements.txt"
-    file.write_text("".join(requirements), encoding="utf-8")
+    with scratch_disk():
+        file.write_text("".join(requirements), encoding="utf-8")
     words: list[str | Path] = ["pip", "install", *where]
     words += ["--no-deps", "--no-build", "--require-hashes", "--no-progress"]
     _run(packages, [*words, "-r", file], scratch)

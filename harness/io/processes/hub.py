@@ -27,6 +27,7 @@ import msgspec
 import harness
 from harness.io.children.confine import hide
 from harness.io.files.writing import Scratch, scratch_disk
+from harness.io.processes.tasks import in_parallel
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
@@ -359,10 +360,8 @@ class Hub:
         self._server.close()
         if self._runner:
             self._runner.cancel()
-        for peer in self._peers:
-            await peer.close()
-        for process in self._processes:
-            await _leave(process)
+        await in_parallel(peer.close() for peer in self._peers)
+        await in_parallel(map(_leave, self._processes))
         for scratch in self._scratches:
             scratch.remove()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
-from pathlib import Path
 
 import msgspec
 
@@ -14,6 +12,7 @@ from harness.cells.places import CompileOptions, RunProgress
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, on_compiler
 from harness.frontends.bench.bench import Workbench
+from harness.io.files.writing import Scratch, scratch_disk
 from harness.io.toolchains.install import install_ptxas
 from harness.matrix.bugs.list import list_bugs, reproducers_of
 from harness.minimize.reduction.interest import PtxOracle, Question
@@ -64,13 +63,14 @@ async def _is_accepted(
         question = Question(target=Target.parse(reproducer.target), flags=reproducer.flags)
         oracle = PtxOracle(bench.hub, question, jobs=1, limits=bench.limits)
         return (await oracle.react(reproducer.text, ptxas)).is_accepted
-    with tempfile.TemporaryDirectory(prefix="triage-reproducer-") as place:
-        file = Path(place) / reproducer.name
-        file.write_text(reproducer.text)
+    with Scratch() as place:
+        file = place / reproducer.name
+        with scratch_disk():
+            file.write_text(reproducer.text)
         words = on_compiler(
             SelectionOptions(kernel=str(file), sm=[reproducer.target]), reproducer.kind, version
         )
-        with Store.open(Path(place) / "results") as store:
+        with Store.open(place / "results") as store:
             selection = await asyncio.to_thread(select, words)
             report = await compile_selections([selection], store, how, RunProgress())
         return all(row.verdict.compiles for row in report.rows)

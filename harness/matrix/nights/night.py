@@ -222,14 +222,15 @@ async def run_matrix(
             await _execute_there(night, matrix, machines)
         else:
             await _execute(night)
+        steering = night.steering
+        is_whole = not (steering.skipped or steering.skipped_captures)
+        verdicts = store.verdicts(run_id)
+        if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
+            raise _nothing(night)
+        # First: whatever happens to the reproducers, the next night is compared with this one.
+        if is_whole:
+            store.finish_run(run_id)
         await try_reproducers(bench, options.work)
-    steering = night.steering
-    is_whole = not (steering.skipped or steering.skipped_captures)
-    verdicts = store.verdicts(run_id)
-    if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
-        raise _nothing(night)
-    if is_whole:
-        store.finish_run(run_id)
     unexpected = 0
     changes = None
     workarounds, expectations = store.workarounds(), Expectations(matrix.expect)

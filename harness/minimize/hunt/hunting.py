@@ -678,7 +678,11 @@ async def hunt_in(
     report = HuntReport(plan=plan, state=state)
     own = time.process_time()
     try:
-        await one.work(hunted.jobs)
+        # What is under way at the end of the time is not waited for.
+        async with asyncio.timeout(plan.seconds):
+            await one.work(hunted.jobs)
+    except TimeoutError:
+        pass
     except asyncio.CancelledError:
         _go_on()
         report.is_stopped = True
@@ -687,7 +691,10 @@ async def hunt_in(
     report.tried = state.tried - one.tried_before
     if state.new and not report.is_stopped:
         try:
-            await hunted.spread(state, show, lambda: one.passed > plan.seconds)
+            async with asyncio.timeout(max(0.0, plan.seconds - one.passed)):
+                await hunted.spread(state, show, lambda: one.passed > plan.seconds)
+        except TimeoutError:
+            pass
         except asyncio.CancelledError:
             _go_on()
             report.is_stopped = True
@@ -946,10 +953,14 @@ def write_folders(
     for cause in report.state.new:
         name = f"{_PREFIX}{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
         # Two causes may have one name: they fail on different versions.
-        number = sum(Path(other).name.startswith(name) for other in folders)
-        folder = place / "repros" / (f"{name}_{number + 1}" if number else name)
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        names = {Path(other).name for other in folders}
+        free = next(one for one in itertools.chain([name], numbered) if one not in names)
+        folder = place / "repros" / free
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # An earlier run of the hunt may have left it for another cause of this name.
+            (folder / _EXPECTED).unlink(missing_ok=True)
             for file, content in files_of(folder.name, cause).items():
                 (folder / file).write_bytes(content)
         except OSError as error:

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -24,6 +26,7 @@ from harness.minimize.hunt.hunting import (
     HuntState,
     PtxasPlan,
     hunt,
+    hunt_in,
     keep_hunt,
     kept_hunts,
     known_causes,
@@ -365,3 +368,44 @@ def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: PtxasPlan, tmp_
         store.trim(max_bytes=0)
         assert len(kept_hunts(store)) == 4
         assert known_causes(store, plan) == [fixed, other]
+
+
+class _Stuck:
+    """What is hunted in takes for ever: to compile, or when other versions are asked."""
+
+    batch, jobs = 1, 1
+
+    def __init__(self, *, spreads: bool) -> None:
+        self.spreads = spreads
+
+    def program(self, seed: int) -> LeastProgram:
+        return LeastProgram.of(Asked(KERNEL, seed), Answer(vote=Vote.ASSEMBLED))
+
+    async def ask(self, programs: Sequence[Asked], number: int) -> Sequence[Answer]:
+        await asyncio.sleep(0 if self.spreads else 1000)
+        return [Answer(vote=Vote.ASSEMBLED) for _ in programs]
+
+    def causes(self, state: HuntState) -> Causes:
+        return Causes(AskedTogether(cast("Oracles", None)), state.causes, {})
+
+    def spent(self) -> dict[str, float]:
+        return {}
+
+    async def spread(self, *_: object) -> None:
+        await asyncio.sleep(1000)
+
+
+@pytest.mark.parametrize("spreads", [False, True], ids=["at work", "other versions"])
+def test_a_hunt_ends_when_its_time_is_up_whatever_is_under_way(
+    plan: PtxasPlan, tmp_path: Path, spreads: bool
+) -> None:
+    plan = msgspec.structs.replace(plan, seconds=2.0, most=3 if spreads else None)
+    least = LeastProgram.of(Asked(KERNEL, 1), Answer(vote=Vote.WRONG, levels=(3,)))
+    with Store.open(tmp_path / "home") as store:
+        keep_hunt(store, plan, HuntState(causes=[Cause(programs=[least])]))
+        hunted_in = hunt_in(
+            _Stuck(spreads=spreads), plan, store, lambda words: None, lambda words: None
+        )
+        report = asyncio.run(asyncio.wait_for(hunted_in, 60))
+        assert state_of(store, plan).new
+    assert not report.is_stopped

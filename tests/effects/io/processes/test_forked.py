@@ -126,3 +126,22 @@ def processes_of(tool: Path) -> list[int]:
         if str(tool).encode() in words[:2] and b"-c" not in words:
             found.append(int(folder.name))
     return found
+
+
+def test_one_that_was_cancelled_writes_into_no_later_answer(tool: Path) -> None:
+    """`tail -f` prints its input and whatever is appended, until it is killed."""
+    path = tool.parent / "follows"
+    path.write_text('#!/bin/sh\nexec tail -s 0.1 -f "$1"\n')
+    path.chmod(0o755)
+
+    async def work() -> str:
+        async with Hub() as hub:
+            forked = ForkedTool(hub, [path])
+            first = asyncio.ensure_future(forked.run(b"the first\n", LIMITS))
+            await asyncio.sleep(1)
+            first.cancel()
+            await asyncio.wait({first})
+            limits = ResourceLimits(timeout=2, memory=1 << 31)
+            return (await forked.run(b"the second\n", limits))[1]
+
+    assert asyncio.run(work()) == "the second\n"

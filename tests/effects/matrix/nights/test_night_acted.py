@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from harness.cells.places import RunProgress
 from harness.matrix.bugs.list import list_bugs, reproducer_of
 from harness.matrix.file import read_matrix
+from harness.matrix.nights import night as night_module
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.result import Minimization
 from harness.minimize.reduction.work import MinimizeOptions, Watch
 from harness.values.bug import MachineState
+from harness.values.errors import StorageError
 
 pytest_plugins = ("acted_fixtures",)
 
@@ -140,3 +142,18 @@ def test_a_bug_is_only_fixed_where_its_smallest_input_is_accepted(
     assert bug.untried == (None if is_accepted else "3.0")
     expected = MachineState.FIXED_VERIFIED if is_accepted else MachineState.FIXED_CANDIDATE
     assert bug.machine is expected
+
+
+def test_a_night_has_ended_before_its_reproducers_are_tried(
+    crashes: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk then costs no night: the next one is compared with it."""
+
+    async def fails(*_: object) -> None:
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(night_module, "try_reproducers", fails)
+    with pytest.raises(StorageError, match="no space left"):
+        night(crashes)
+    [run] = crashes.store.runs()
+    assert run.finished is not None

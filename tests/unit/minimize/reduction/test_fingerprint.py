@@ -66,7 +66,7 @@ def comparisons(draw: st.DrawFn) -> Comparison:
     if draw(st.booleans()):
         name = draw(st.sampled_from(("signature", "code", "occupancy_limiter")))
         sign = draw(st.sampled_from(("==", "!=")))
-        word = draw(st.text(string.ascii_letters + string.digits + "_ -", min_size=1, max_size=8))
+        word = draw(st.text(string.ascii_letters + string.digits + "_ -'", min_size=1, max_size=8))
         return Comparison(field=name, operator=sign, value=word)
     value: object = draw(
         st.one_of(
