@@ -304,7 +304,9 @@ def test_a_replacement_that_could_not_record_our_run_is_not_worked_with(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise sqlite3.OperationalError("database is locked")
+        error = sqlite3.OperationalError("database is locked")
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY  # as SQLite's own has it
+        raise error
 
     with Store.open(home) as store, raw(home) as db:
         run = store.begin_run("the one at work")
