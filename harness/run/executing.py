@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -145,6 +146,10 @@ class OnEmulator(Executor):
             if judgement.verdict in BY_VALUE:
                 measured = self.source.bench.store.executions(str(replace(cell.cell, on=GPU)))
                 judgement = beside_gpu(judgement, measured, evidence.launch.emulation.ptx)
+            if trail.lowering and not instead:
+                words = await self.source.other_code(cell, trail.lowering)
+                reason = "; ".join(filter(None, (judgement.reason, words)))
+                judgement = dataclasses.replace(judgement, reason=reason)
         except EmptyGridError as error:
             judgement = Judgement(verdict=RunVerdict.RAN, reason=str(error))
         except (NotRunError, InfrastructureError) as error:

@@ -17,7 +17,7 @@ from packaging.version import Version
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence
 from harness.cells.selection import small_launch
-from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, plan_launch
@@ -119,6 +119,7 @@ class RecordedLaunch(LaunchSource):
     )
     _inputs: dict[tuple[Target, ...], Inputs] = field(default_factory=dict)
     _references: dict[tuple[object, ...], References] = field(default_factory=dict)
+    _judged: dict[tuple[object, ...], Plan] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -136,8 +137,41 @@ class RecordedLaunch(LaunchSource):
         return self._inputs.values()
 
     def sessions(self) -> set[str]:
-        """The captures that references opened: to be closed when all is done."""
-        return set().union(*(references.sessions for references in self._references.values()))
+        """The captures that were opened besides: to be closed when all is done."""
+        plans = {plan.session for plan in self._judged.values() if plan.session}
+        return plans.union(*(references.sessions for references in self._references.values()))
+
+    async def other_code(self, cell: PlannedCell, lowering: Kept[Lowering]) -> str:
+        """Of code that `triage compile` does not judge for the launch: that it is, in words.
+
+        Parameters that make a launch smaller, the repro's and those of `--set`, may change what the
+        compiler sees of its arguments. Empty where the PTX is the same.
+        """
+        launch, record = self.selection.launches[0], cell.record
+        if record is None or not launch.overrides:
+            return ""
+        place = (cell.compiler, cell.cell.target)
+        whole = structs.replace(launch, overrides={}, named=frozenset())
+        every = structs.replace(self.selection, launches=(whole,), ptxas=(None,))
+        try:
+            async with self._lock:
+                if place not in self._judged:
+                    on = every.place(compiler=cell.compiler, target=cell.cell.target)
+                    self._judged[place] = await plan_launch(self.bench, on)
+            twins = [
+                twin
+                for twin in self._judged[place].cells
+                if twin.record and twin.record.config == record.config
+            ]
+            if any(twin.record and twin.record.key == record.key for twin in twins):
+                return ""
+            judged = [await lower_cell(self.bench, twin) for twin in twins]
+        except TriageError:
+            judged = []
+        if any(twin.artifacts["ptx"] == lowering.artifacts["ptx"] for twin in judged):
+            return ""
+        words = ", ".join(f"{name}={value}" for name, value in launch.overrides.items())
+        return f"other code than `compile` judges without --set: it was compiled for {words}"
 
     async def inputs(self, *targets: Target) -> Inputs:
         """What each kernel of the launch is given on the first of these targets that it runs for.
