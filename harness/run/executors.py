@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +11,13 @@ from msgspec.structs import replace
 
 from gpu_emulator.values import Budget
 from harness.cells.compile import Survey
-from harness.cells.places import CompileOptions, places_of, work
+from harness.cells.places import CompileOptions, in_parallel, places_of, work
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, Selection, raised_words
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.run.checking import check_place
-from harness.run.executing import Executor, Follow, OnEmulator, keep_execution
+from harness.run.executing import Executed, Executor, Follow, OnEmulator, keep_execution
 from harness.run.gpu.evaluating import OnCubins
 from harness.run.gpu.sass import destination_of
 from harness.run.jobs import RunTrial
@@ -147,7 +146,21 @@ async def run_selections(
         require_values(selection)
         names = together.setdefault(selection.repro.file, [])
         names.append(selection.repro.kernel or "*")
+    done: dict[int, RunRow] = {}
     async with work(store, options) as (bench, number):
+
+        async def keep(nth: int, job: Awaitable[Executed], check: Checked | None) -> None:
+            try:
+                executed = await job
+            except TriageError as error:
+                # The other cells go on.
+                failures.append(error)
+                return
+            row = replace(executed.row, check=check)
+            keep_execution(store, number, dataclasses.replace(executed, row=row))
+            done[nth] = row
+            heard(row)
+
         for selection in selections:
             for launch in selection.launches:
                 source = RecordedLaunch(
@@ -162,6 +175,7 @@ async def run_selections(
                 executor = executor_on(EMULATOR, bench, source, tell, follow=follow)
                 for place in places_of(source.selection):
                     session = None
+                    done.clear()
                     try:
                         plan = await plan_launch(bench, place)
                         session = plan.session
@@ -177,14 +191,14 @@ async def run_selections(
                             refused = [cell for cell in plan.cells if _is_refused(inputs, cell)]
                         cells = survey.choose(place, plan, refused) if survey else plan.cells
                         jobs = [executor.execute(bench, cell) for cell in cells]
-                        for cell, executed in zip(cells, await asyncio.gather(*jobs), strict=True):
-                            row = replace(executed.row, check=checks.get(str(cell.cell)))
-                            keep_execution(store, number, dataclasses.replace(executed, row=row))
-                            rows.append(row)
-                            heard(row)
+                        await in_parallel(
+                            keep(nth, job, checks.get(str(cell.cell)))
+                            for nth, (cell, job) in enumerate(zip(cells, jobs, strict=True))
+                        )
                     except TriageError as error:
                         failures.append(error)
                     finally:
+                        rows += [row for _, row in sorted(done.items())]
                         for opened in filter(None, {session, *source.sessions()}):
                             await bench.sessions.close(opened)
                 for inputs in source.recordings:
