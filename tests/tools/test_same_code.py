@@ -29,6 +29,8 @@ SMALLER = [
     if repro.check and repro.front_end == TRITON and not repro.ptx
 ]
 QUICK = ("liger_geglu_fwd", "register_collapse")
+OTHER = ("liger_layer_norm_bwd", "liger_rms_norm_bwd")
+"""Those whose code has the number of rows of a program in it: so many rows take too long."""
 
 
 async def _ptx(bench: Workbench, selection: Selection) -> dict[str, str]:
@@ -62,7 +64,7 @@ def test_the_small_launch_of_a_repro_is_of_the_code_that_is_judged(
                 launches = tuple(small_launch(whole, launch) for launch in whole.launches)
                 small = structs.replace(whole, launches=launches)
                 judged, executed = await _ptx(bench, whole), await _ptx(bench, small)
-                assert executed == judged
+                assert (executed == judged) is (kernel not in OTHER)
 
     asyncio.run(both())
 
