@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from gpu_emulator.values import Budget
 from harness.cells.compile import Survey
-from harness.cells.places import CompileOptions, in_parallel, places_of, work
+from harness.cells.places import CompileOptions, places_of, work
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, Selection, raised_words
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
+from harness.io.processes.tasks import in_parallel
 from harness.run.checking import check_place
 from harness.run.executing import Executed, Executor, Follow, OnEmulator, keep_execution
 from harness.run.gpu.evaluating import OnCubins

@@ -117,8 +117,10 @@ def test_what_is_executed_is_kept_whatever_becomes_of_the_other_cells(
 
     async def run() -> RunReport:
         selection = cast(Any, SimpleNamespace(repro=repro, launches=(launch,)))
-        given: Any = (None, CompileOptions(), (), Budget(), print)
-        job = asyncio.ensure_future(run_selections([selection], *given, heard=heard.append))
+        store, how = cast(Any, None), CompileOptions()
+        job = asyncio.ensure_future(
+            run_selections([selection], store, how, (), Budget(), print, heard.append)
+        )
         if waits is not None:
             await asyncio.sleep(0.2)
             # Ctrl-C does this.
@@ -128,7 +130,7 @@ def test_what_is_executed_is_kept_whatever_becomes_of_the_other_cells(
     heard: list[Any] = []
     if waits is None:
         report = asyncio.run(run())
-        assert list(report.rows) == [cell for cell in range(27) if cell != fails]
+        assert cast(Any, list(report.rows)) == [cell for cell in range(27) if cell != fails]
         assert report.failures == (() if fails is None else ("no disk",))
     else:
         with pytest.raises(asyncio.CancelledError):
