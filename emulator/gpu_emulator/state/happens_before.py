@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -114,31 +115,46 @@ class Races:
         return tuple(races)
 
 
-# Clocks of the agents of CTAs, by the number of the CTA in the grid.
-_Clocks = dict[int, Array]
+# More bytes than this are not spent on what CTAs know of each other.
+_MOST_BYTES = 1 << 30
 
 
 class Releases:
-    """What is published at each location, and what each CTA knows of others."""
+    """What is published at each location, and what each CTA knows of others.
+
+    Both are clocks (CTAs, agents), of the CTAs that ever published anything, in the order in which
+    they first did. Where they take more than `_MOST_BYTES`, it is no longer known what CTAs know of
+    each other: `is_whole` is false, and everything counts as ordered.
+    """
 
     def __init__(self) -> None:
-        self._published: dict[object, _Clocks] = {}
-        self._known: dict[int, _Clocks] = {}
+        self._own: dict[object, Array] = {}
+        self._published: dict[object, Array] = {}
+        self._known: dict[object, Array] = {}
+        self._rows: dict[int, int] = {}
+        self.is_whole = True
 
-    def publish(self, location: object, cta: int, clocks: Array) -> None:
+    def publish(self, location: Location, cta: int, clocks: Array) -> None:
         """A warp of a CTA releases what it knows of its own CTA, (agents,), and of others."""
-        target = self._published.setdefault(location, {})
-        _raise(target, cta, clocks)
-        for owner, clocks_there in self._known.get(cta, {}).items():
-            _raise(target, owner, clocks_there)
+        if location.cta is not None:
+            # All warps of a CTA know the same of others.
+            old = self._own.get(location)
+            self._own[location] = clocks.copy() if old is None else np.maximum(old, clocks)
+            return
+        self._raise(self._published, location, cta, clocks)
+        if self.is_whole and (known := self._known.get(cta)) is not None:
+            self._raise_all(self._published, location, known)
 
-    def acquire(self, location: object, cta: int) -> Array | None:
+    def acquire(self, location: Location, cta: int) -> Array | None:
         """A CTA learns what is published at a location; what that is of itself."""
-        published = self._published.get(location, {})
-        for owner, clocks in published.items():
-            if owner != cta:
-                _raise(self._known.setdefault(cta, {}), owner, clocks)
-        return published.get(cta)
+        if location.cta is not None:
+            return self._own.get(location)
+        published = self._published.get(location)
+        if published is None:
+            return None
+        self._raise_all(self._known, cta, published)
+        row = self._rows.get(cta, len(published))
+        return published[row] if row < len(published) else None
 
     def meet(self, ctas: Iterable[int], clocks: Array) -> None:
         """CTAs of a cluster meet at its barrier; clocks (CTAs, agents) are of all their warps."""
@@ -146,28 +162,62 @@ class Releases:
         for cta in members:
             for owner, clocks_there in zip(members, clocks, strict=True):
                 if owner != cta:
-                    _raise(self._known.setdefault(cta, {}), owner, clocks_there)
+                    self._raise(self._known, cta, owner, clocks_there)
 
     def ordered(
         self, owners: Array, agents: Array, when: Array, ctas: Array, chosen: Array
     ) -> Array:
         """Whether CTAs (n,) know of accesses (n,) by agents of other CTAs, where `chosen` (n,)."""
         answer = np.zeros(len(owners), dtype=np.bool_)
+        if not self.is_whole:
+            return chosen.copy()
         if not self._known:
             return answer
         at = np.nonzero(chosen)[0]
-        pairs = np.stack([owners[at], ctas[at]], axis=1)
-        for owner, cta in np.unique(pairs, axis=0).tolist():
-            clocks = self._known.get(cta, {}).get(owner)
-            if clocks is not None:
-                same = at[(pairs[:, 0] == owner) & (pairs[:, 1] == cta)]
-                answer[same] = when[same] <= clocks[agents[same]]
+        numbers, places = np.unique(owners[at], return_inverse=True)
+        rows = np.array([self._rows.get(owner, -1) for owner in numbers.tolist()] or [-1])[places]
+        for cta in np.unique(ctas[at]).tolist():
+            known = self._known.get(cta)
+            if known is not None:
+                mine = (ctas[at] == cta) & (rows >= 0) & (rows < len(known))
+                same = at[mine]
+                answer[same] = when[same] <= known[rows[mine], agents[same]]
         return answer
 
+    def _raise(self, clocks_of: dict[object, Array], key: object, cta: int, clocks: Array) -> None:
+        row = self._rows.setdefault(cta, len(self._rows))
+        self._fit(clocks_of, key, row + 1, len(clocks))
+        if self.is_whole:
+            np.maximum(clocks_of[key][row], clocks, out=clocks_of[key][row])
 
-def _raise(target: _Clocks, cta: int, clocks: Array) -> None:
-    old = target.get(cta)
-    target[cta] = clocks.copy() if old is None else np.maximum(old, clocks)
+    def _raise_all(self, clocks_of: dict[object, Array], key: object, clocks: Array) -> None:
+        self._fit(clocks_of, key, *clocks.shape)
+        if self.is_whole:
+            mine = clocks_of[key][: len(clocks)]
+            np.maximum(mine, clocks, out=mine)
+
+    def _fit(self, clocks_of: dict[object, Array], key: object, rows: int, agents: int) -> None:
+        """Make room for clocks of so many CTAs; all is given up where there is none."""
+        old = clocks_of.get(key)
+        if not self.is_whole or (old is not None and len(old) >= rows):
+            return
+        most = 1 << max(rows - 1, 1).bit_length()
+        if (len(self._published) + len(self._known) + 1) * most * agents * 4 > _MOST_BYTES:
+            self.is_whole = False
+            self._published.clear()
+            self._known.clear()
+            return
+        clocks_of[key] = np.zeros((most, agents), dtype=np.uint32)
+        if old is not None:
+            clocks_of[key][: len(old)] = old
+
+
+class Location(NamedTuple):
+    """A line of memory at which something is published: by a CTA for itself, or for all (None)."""
+
+    memory: str
+    line: int
+    cta: int | None = None
 
 
 _BARRIERS = 16
@@ -222,7 +272,7 @@ class HappensBefore:
         self._commits: dict[tuple[str, int], list[Array]] = {}
         # By `fence`: what each warp has released, and which locations it has read before.
         self._fenced_off = np.zeros((ctas, warps, self._agents), dtype=np.uint32)
-        self._seen: dict[tuple[int, int], set[object]] = {}
+        self._seen: dict[tuple[int, int], set[Location]] = {}
         self.task: Task | None = None
         self._ctas = ctas
 
@@ -342,7 +392,9 @@ class HappensBefore:
                 else:
                     self._seen.setdefault((row, warp), set()).update(keys)
 
-    def _places(self, touch: Touch) -> Iterator[tuple[int, Array, list[tuple[int, list[object]]]]]:
+    def _places(
+        self, touch: Touch
+    ) -> Iterator[tuple[int, Array, list[tuple[int, list[Location]]]]]:
         """For each warp of a strong access its rows, and the keys of what each of them accesses."""
         if not touch.how.strength:
             return
@@ -354,7 +406,7 @@ class HappensBefore:
             at = warp - frame.first // WARP
             row, lane = np.nonzero(mask[:, at])
             pairs = set(zip(row.tolist(), lines[row, at, lane].tolist(), strict=True))
-            yield warp, rows, [(r, _keys(touch, line, r, self._first)) for r, line in pairs]
+            yield warp, rows, [(r, _keys(touch, line, self._first + r)) for r, line in pairs]
 
     def thread_fence(self, frame: Frame, mask: Array) -> None:
         """`fence`, `membar`: makes releases and acquires of relaxed operations around it."""
@@ -364,7 +416,7 @@ class HappensBefore:
             self._fenced_off[rows, warp] = self._both[0, rows, warp]
             self._both[0, rows, warp, warp] += 1
 
-    def _learn_from(self, keys: Iterable[object], row: int, warp: int) -> None:
+    def _learn_from(self, keys: Iterable[Location], row: int, warp: int) -> None:
         for key in keys:
             own = self._releases.acquire(key, self._first + row)
             if own is not None:
@@ -422,8 +474,7 @@ class HappensBefore:
         clocks[:, warps, agents] = np.maximum(clocks[:, warps, agents], learned)
 
 
-def _keys(touch: Touch, line: int, row: int, first: int) -> list[object]:
+def _keys(touch: Touch, line: int, cta: int) -> list[Location]:
     """What a location is published under: for its own CTA, and for all."""
-    name = touch.memory.name
-    own = (name, line, row + first) if name == "global" else (name, first, line, row)
-    return [own, (name, line)] if touch.how.strength >= WITHIN_GPU else [own]
+    own = Location(touch.memory.name, line, cta)
+    return [own, own._replace(cta=None)] if touch.how.strength >= WITHIN_GPU else [own]

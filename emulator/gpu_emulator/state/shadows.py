@@ -413,7 +413,7 @@ class GlobalShadow(_Writes):
 
     @property
     def is_whole(self) -> bool:
-        return self._readers.is_whole
+        return self._readers.is_whole and self._releases.is_whole
 
     def read(self, spots: Array, size: int, access: Access) -> None:
         """`size` bytes each at offsets (n,) are read."""
