@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import gpu_emulator
 import harness
 
@@ -447,3 +449,66 @@ def test_every_module_says_what_it_is() -> None:
 def test_no_module_imports_a_private_name_of_another() -> None:
     private = {name_of(path): read(path).private_imports for path in MODULES}
     assert {name: names for name, names in private.items() if names} == {}
+
+
+# Where a config is compared, or looked up, within one launch, or with the launch's arguments.
+WITHIN_ONE_LAUNCH = {
+    "cells/places.py": "a filter: whatever has the config of a variant",
+    "minimize/settings.py": "settings of one launch, before and after",
+    "run/recorded_launch.py": "whether the config is among those that the launch code has",
+    "run/recording.py": "with the arguments of the launch",
+    "workaround/finding.py": "settings of one launch",
+    "workaround/expiry.py": "of the results that are of the launch (`is_about`)",
+    "workaround/patch.py": "trials of one launch, by what was asked",
+    "workaround/rank/order.py": "of two orders of one launch",
+}
+
+
+def names_a_config(node: ast.AST) -> bool:
+    """Whether a whole config is in it; one value of a config is none."""
+    values = [
+        ast.walk(part)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and part.attr == "get"
+    ]
+    of_values = {id(part) for parts in values for part in parts}
+    return any(
+        isinstance(part, ast.Attribute) and part.attr == "config" and id(part) not in of_values
+        for part in ast.walk(node)
+    )
+
+
+def pairs_by_config(node: ast.AST) -> bool:
+    """Whether cells are told apart by their config: by comparing it, or as the key of a table."""
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        nothing = any(isinstance(side, ast.Constant) for side in sides)
+        return any(map(names_a_config, sides)) and not nothing
+    return isinstance(node, ast.DictComp) and names_a_config(node.key)
+
+
+def test_cells_are_paired_by_their_place_and_never_by_their_config() -> None:
+    """Another launch of the kernel has the same config: `same_place` of `values/cell.py` pairs."""
+    pairing = {
+        f"{name_of(path)}: {ast.unparse(node)}"
+        for path in MODULES
+        if name_of(path) not in WITHIN_ONE_LAUNCH and runs_in_a_child(path) is None
+        for node in ast.walk(ast.parse(path.read_text()))
+        if pairs_by_config(node)
+    }
+    assert pairing == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "is_pairing"),
+    [
+        ("next((cell for cell in cells if cell.cell.config == config), None)", True),
+        ("there = {tuple(row.config.items()): row for row in rows}", True),
+        ("same = (row for row in rows if Config.of(row.config) == config)", True),
+        ("is_set = options.config is None", False),
+        ("is_other = case.config.get(name) != value", False),
+        ("cell = next(cell for cell in cells if same_place(cell.cell, case.cell))", False),
+    ],
+)
+def test_what_pairs_by_config_is_seen(line: str, *, is_pairing: bool) -> None:
+    assert any(map(pairs_by_config, ast.walk(ast.parse(line)))) is is_pairing

@@ -16,6 +16,7 @@ from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, front_end, plan_launch, unassembled
 from harness.io.packages.versions import newest_of_minor
+from harness.values.cell import CellId, place_of
 from harness.values.errors import CaptureError, ConfigurationError, UsageError
 from harness.values.kernel import Repro
 from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, PTXAS, RELEASE, Assembler
@@ -49,6 +50,10 @@ class Axis(ABC):
         Raises:
             TriageError: it is not available.
         """
+
+    def place(self, cell: CellId) -> str:
+        """What stays the same of a cell from one version to another."""
+        return place_of(cell)
 
     @abstractmethod
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
@@ -115,6 +120,10 @@ class ReleaseAxis(Axis):
     def at(self, version: str) -> Selection:
         """See `Axis`."""
         return replace(self.selection, repro=in_release(self.repro, Version(version)))
+
+    def place(self, cell: CellId) -> str:
+        """See `Axis`; the kernel's name has the release, too."""
+        return place_of(replace(cell, kernel=plain_name(cell.kernel)))
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""

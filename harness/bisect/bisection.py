@@ -171,6 +171,19 @@ class BisectSearch:
                 return own
         return gravest(rows) or (own if own is not None and own.signature else None)
 
+    @property
+    def where(self) -> str:
+        """The config and the launch that are followed, for people."""
+        cell = self.answers.cell
+        return f"{cell.config.label} of launch {cell.launch}" if cell else "that was asked for"
+
+    def counterpart(self, cells: Sequence[PlannedCell]) -> PlannedCell | None:
+        """The cell that is followed, among those of another version; None where it has none."""
+        followed = self.answers.cell
+        assert followed is not None, "a cell is chosen before another version is asked"
+        place = self.axis.place(followed)
+        return next((cell for cell in cells if self.axis.place(cell.cell) == place), None)
+
     def note(self, version: str) -> None:
         """Write down what is known of a version."""
         self.log.note(version, self.followed.signature)
@@ -340,8 +353,8 @@ def _untestable(search: BisectSearch, version: str, reason: str) -> None:
 
 async def _probe(search: BisectSearch, version: str) -> str | None:
     answers = search.answers
-    if search.elsewhere and answers.config:
-        await _compile_elsewhere(search, search.elsewhere, version, answers.config)
+    if search.elsewhere and answers.cell:
+        await _compile_elsewhere(search, search.elsewhere, version, answers.cell.config)
     cells = await search.axis.cells(search.bench, version)
     async with search.choosing:
         cell = await _chosen(search, cells)
@@ -422,13 +435,11 @@ async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Prob
 async def plan_of(search: BisectSearch, version: str) -> PlannedCell:
     """The cell at a version; one that a log knows has none yet."""
     if version not in search.plans:
-        config = search.answers.config
-        cells = await search.axis.cells(search.bench, version)
-        cell = next((cell for cell in cells if cell.cell.config == config), None)
+        cell = search.counterpart(await search.axis.cells(search.bench, version))
         if cell is None:
             raise UsageError(
-                f"{search.axis.name} {version} no longer makes the config "
-                f"{config.label if config else ''}, which the log follows; begin without --resume"
+                f"{search.axis.name} {version} no longer makes the config {search.where}, which "
+                "the log follows; begin without --resume"
             )
         search.plans[version] = cell
         search.results[version] = await search.evaluate(search.bench, cell)
@@ -436,19 +447,20 @@ async def plan_of(search: BisectSearch, version: str) -> PlannedCell:
 
 
 async def _chosen(search: BisectSearch, cells: Sequence[PlannedCell]) -> PlannedCell | None:
-    if search.answers.config is not None:
-        return next((cell for cell in cells if cell.cell.config == search.answers.config), None)
+    if search.answers.cell is not None:
+        return search.counterpart(cells)
     if not cells:
         raise EmptySelectionError("--config matches none of the configs")
     if search.focus is None and len(cells) > 1:
         raise UsageError(
-            f"{len(cells)} configs match; name one by --config, or a version that fails by --bad"
+            f"{len(cells)} cells match; name one by --config and --launch, or a version that "
+            "fails by --bad"
         )
     results = await in_parallel(search.evaluate(search.bench, cell) for cell in cells)
     ranks = [rank(result.row, search.followed) for result in results]
     cell = cells[ranks.index(min(ranks))]
-    search.answers.config = cell.cell.config
-    search.answers.others = tuple(c.cell.config.label for c in cells if c is not cell)
+    search.answers.cell = cell.cell
+    search.answers.others = tuple(other.cell for other in cells if other is not cell)
     return cell
 
 

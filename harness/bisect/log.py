@@ -21,14 +21,14 @@ from harness.io.files.locations import home_dir, storage_error
 from harness.io.files.reading import read_regular
 from harness.judging.conditions import parse_condition, spell
 from harness.judging.followed import Followed
+from harness.values.cell import CellId
 from harness.values.errors import ConfigurationError
-from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 T = TypeVar("T")
 _MAX_BYTES = 256 << 20
-_SCHEMA = 1
+_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,9 @@ class VersionAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     tally: Tally
     row: Row | None
     reason: str
-    config: dict[str, Scalar] | None
+    cell: CellId | None
     signature: str | None
-    others: tuple[str, ...]
+    others: tuple[CellId, ...]
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
@@ -94,8 +94,8 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     versions: tuple[str, ...]
     focus: int | None
     signature: str | None
-    config: dict[str, Scalar] | None
-    others: tuple[str, ...]
+    cell: CellId | None
+    others: tuple[CellId, ...]
     stages: StageStory | None
     trouble: str | None
     has_all: bool = True
@@ -109,14 +109,17 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
 
 @dataclass(slots=True, kw_only=True)
 class Answers:
-    """What the versions that were tried say, by version; `config` is the one that is followed."""
+    """What the versions that were tried say, by version; `cell` is the one that is followed.
+
+    It is that of the version which was tried first; the others have their own in its place.
+    """
 
     probes: dict[str, Probe] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    config: Config | None = None
-    others: tuple[str, ...] = ()
+    cell: CellId | None = None
+    others: tuple[CellId, ...] = ()
 
     def leave_out(self, versions: Collection[str]) -> None:
         """Forget all versions but these."""
@@ -210,7 +213,7 @@ class BisectLog:
                     answers.rows[version] = entry.row
                 if entry.reason:
                     answers.reasons[version] = entry.reason
-                answers.others, answers.config = entry.others, _config(entry.config)
+                answers.others, answers.cell = entry.others, entry.cell
             if isinstance(entry, Planned):
                 planned = entry
             end = entry if isinstance(entry, _End) else None
@@ -226,7 +229,7 @@ class BisectLog:
                 tally=answers.tallies.get(version, Tally()),
                 row=answers.rows.get(version),
                 reason=answers.reasons.get(version, ""),
-                config=answers.config.as_dict() if answers.config else None,
+                cell=answers.cell,
                 signature=signature,
                 others=answers.others,
             )
@@ -248,7 +251,6 @@ class BisectLog:
         trouble: str | None,
     ) -> BisectReport:
         """Add the end of a run; what it says."""
-        config = self.answers.config
         self._end = _End(
             axis=axis,
             versions=versions,
@@ -260,7 +262,7 @@ class BisectLog:
             condition=spell(followed.condition) if followed.condition else None,
             why=followed.why,
             said=followed.said,
-            config=config.as_dict() if config else None,
+            cell=self.answers.cell,
             others=self.answers.others,
             stages=stages,
             trouble=trouble,
@@ -295,7 +297,7 @@ class BisectLog:
                 why=end.why,
                 said=end.said,
             ),
-            config=_config(end.config),
+            cell=end.cell,
             others=end.others,
             stages=end.stages,
             trouble=end.trouble,
@@ -308,10 +310,6 @@ class BisectLog:
                 file.write(msgspec.json.encode(entry) + b"\n")
         except OSError as error:
             raise storage_error(error, self.path, "write") from error
-
-
-def _config(values: dict[str, Scalar] | None) -> Config | None:
-    return None if values is None else Config.of(values)
 
 
 def _decode(path: Path, number: int, line: bytes) -> _Entry:

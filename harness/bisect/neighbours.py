@@ -23,6 +23,7 @@ from harness.judging.followed import Followed, follow, rank
 from harness.judging.ptxas.options import single_changes
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
+from harness.values.cell import same_place
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -35,11 +36,15 @@ CONTRAST_AXES = ("target", "flag", "config")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Neighbour:
-    """What is to be tried: a cell, or the reason why there is none."""
+    """What is to be tried: a cell, or the reason why there is none.
+
+    `probe_of` is the id of the cell that it is a variant of; None where it was selected itself.
+    """
 
     label: str
     cell: PlannedCell | None
     reason: str = ""
+    probe_of: str | None = None
 
 
 async def contrast(
@@ -81,7 +86,7 @@ async def contrast(
         neighbours = await _neighbours(bench, selection, axis, origin, row)
 
         async def attempt(neighbour: _Neighbour) -> Point:
-            point, record = await _point(bench, neighbour, origin, judge)
+            point, record = await _point(bench, neighbour, judge)
             if record:
                 store.put_result(run_id, record)
             tell(
@@ -135,7 +140,9 @@ async def _neighbours(
 ) -> list[_Neighbour]:
     if axis == "flag":
         return [
-            _Neighbour(label=change.label, cell=with_flags(origin, change))
+            _Neighbour(
+                label=change.label, cell=with_flags(origin, change), probe_of=str(origin.cell)
+            )
             for change in single_changes(row.ptxas_flags)
         ]
     if axis == "config":
@@ -143,10 +150,11 @@ async def _neighbours(
             raise UsageError(f"{selection.repro.name}: PTX has no configs; use --axis flag")
         every = structs.replace(selection, config=ConfigFilter())
         cells = (await plan_cells(bench, every, None)).cells
+        own = origin.cell.kernel, origin.cell.launch, origin.cell.ptxas
         return [
             _Neighbour(label=cell.cell.config.label, cell=cell)
             for cell in cells
-            if cell.cell.ptxas == origin.cell.ptxas and cell.cell.launch == origin.cell.launch
+            if (cell.cell.kernel, cell.cell.launch, cell.cell.ptxas) == own
         ]
     targets = known_targets(selection.targets[0])
     return [await _on_target(bench, selection, origin, target) for target in targets]
@@ -173,16 +181,17 @@ async def _on_target(
         plan = await plan_cells(bench, selection, None, launch=launch)
     except CaptureError as error:
         return _Neighbour(label=str(target), cell=None, reason=str(error))
-    same = [cell for cell in plan.cells if cell.cell.config == origin.cell.config]
+    own = structs.replace(origin.cell, launch=launch.label) if selection.repro.ptx else origin.cell
+    same = [cell for cell in plan.cells if same_place(cell.cell, own, across_targets=True)]
     # The bundled ptxas may be another one for another GPU: the failure is followed on its own.
     cell = next((cell for cell in same if cell.cell.ptxas == origin.cell.ptxas), None)
     cell = cell or next(iter(same), None)
-    reason = "" if cell else "this config is not among those of this GPU"
-    return _Neighbour(label=str(target), cell=cell, reason=reason)
+    reason = "" if cell else "the launch does not make this config for this GPU"
+    return _Neighbour(label=str(target), cell=cell, reason=reason, probe_of=str(origin.cell))
 
 
 async def _point(
-    bench: Workbench, neighbour: _Neighbour, origin: PlannedCell, judge: Evaluate
+    bench: Workbench, neighbour: _Neighbour, judge: Evaluate
 ) -> tuple[Point, ResultRecord | None]:
     if neighbour.cell is None:
         reason, outcome = neighbour.reason, VerdictAnswer.UNTESTABLE
@@ -196,7 +205,6 @@ async def _point(
         row=row,
         config=neighbour.cell.cell.config,
     )
-    if row.config == origin.cell.config.as_dict() and row.cell != str(origin.cell):
-        # A variant that was not selected: it belongs to the cell that fails.
-        row = structs.replace(row, probe_of=str(origin.cell))
+    if neighbour.probe_of != row.cell:
+        row = structs.replace(row, probe_of=neighbour.probe_of)
     return point, record_of(structs.replace(result, row=row))

@@ -12,6 +12,7 @@ from harness.bisect.search import Boundary, Finding, Tally, bounds_said, confide
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.followed import PAIRING, Followed, is_followable, measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
+from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, NO_ASSEMBLER, PTXAS, RELEASE, compiler_name
@@ -135,6 +136,8 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
     return {
         "schema": 1,
         "axis": report.axis,
+        "kernel": report.cell.kernel if report.cell else None,
+        "launch": report.cell.launch if report.cell else None,
         "config": report.config.as_dict() if report.config else None,
         "signature": report.signature,
         "followed": report.followed.words,
@@ -217,9 +220,9 @@ def _candidates(report: BisectReport, boundary: Boundary | None) -> list[str]:
 class BisectReport:
     """What was found of one cell along one axis; `rows` are by version, in the order of `versions`.
 
-    `config` is None where none was ever captured. `tallies` say how often each version was run.
-    `stages` is what the compilers at both sides of a Triton boundary made. `trouble` says why it
-    ended early; `has_all`: `versions` are all that there are.
+    `cell` is the one that was tried first; None where none was ever captured. `tallies` say how
+    often each version was run. `stages` is what the compilers at both sides of a Triton boundary
+    made. `trouble` says why it ended early; `has_all`: `versions` are all that there are.
     """
 
     axis: str
@@ -229,11 +232,16 @@ class BisectReport:
     tallies: dict[str, Tally]
     finding: Finding
     followed: Followed
-    config: Config | None
-    others: tuple[str, ...]
+    cell: CellId | None
+    others: tuple[CellId, ...]
     stages: StageStory | None
     trouble: str | None
     has_all: bool = True
+
+    @property
+    def config(self) -> Config | None:
+        """The config that is followed."""
+        return self.cell.config if self.cell else None
 
     @property
     def signature(self) -> str | None:

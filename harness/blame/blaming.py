@@ -21,7 +21,6 @@ from harness.blame.lines import (
     assemble_all,
     choose_columns,
     distinct,
-    followed,
     known_versions,
     lines_of,
     look_along,
@@ -48,7 +47,7 @@ from harness.judging.ptxas.options import single_changes
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import reaction_of
 from harness.store.store import Store
-from harness.values.cell import CellId
+from harness.values.cell import CellId, place_of, same_place
 from harness.values.errors import (
     CaptureError,
     EmptySelectionError,
@@ -101,7 +100,7 @@ async def as_users_pair(
         cells = (await state.plan(case.launch.compiler, ptxas=candidates)).cells
     except (CaptureError, InfrastructureError):
         return []
-    for cell in (cell for cell in cells if followed(cell) == followed(case)):
+    for cell in (cell for cell in cells if same_place(cell.cell, case.cell)):
         row = await state.row(cell)
         if works(row.verdict, row.stage):
             return [as_seen(cell, row)]
@@ -350,7 +349,7 @@ async def _find_case(
     Where nothing fails outright, the sickest; and an unsupported one where nothing is sick.
     """
     results: list[tuple[PlannedCell, Row]] = []
-    configs: dict[object, CellId] = {}
+    configs: dict[str, CellId] = {}
     refusals: list[TriageError] = []
     own = state.selection.repro.version
     for compiler in sorted(state.selection.compilers, key=lambda compiler: compiler.version != own):
@@ -359,7 +358,7 @@ async def _find_case(
         except CaptureError as error:
             refusals.append(error)
             continue
-        configs |= {followed(cell): cell.cell for cell in cells}
+        configs |= {place_of(cell.cell): cell.cell for cell in cells}
         results += await _until_one_fails(state, cells, question)
         if any(rank(row, question) == 0 for _, row in results):
             break
@@ -368,7 +367,7 @@ async def _find_case(
     cell, row = min(results, key=lambda pair: (rank(pair[1], question), -severity(pair[1])))
     if row.verdict is VerdictKind.INFRA:
         raise InfrastructureError(row.reason)
-    del configs[followed(cell)]
+    del configs[place_of(cell.cell)]
     return cell, row, tuple(configs.values())
 
 

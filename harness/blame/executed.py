@@ -23,7 +23,6 @@ from harness.blame.lines import (
     CompiledPtx,
     assemble_all,
     choose_columns,
-    followed,
     lines_of,
     make_all,
 )
@@ -45,8 +44,9 @@ from harness.run.executing import Executor, OnEmulator
 from harness.run.executors import executed_selection, executor_of
 from harness.run.judging import EMULATED_PTX
 from harness.run.recorded_launch import RecordedLaunch, small_selection
+from harness.run.recording import record_like
 from harness.store.store import Store
-from harness.values.cell import CellId
+from harness.values.cell import CellId, same_place
 from harness.values.errors import CaptureError, TriageError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import Lowering
@@ -231,9 +231,13 @@ async def _vary_options(case: _Case) -> None:
         return
     try:
         for words, config in variants:
-            planned = next(
-                (cell for cell in plan.cells if cell.record and cell.record.config == config), None
+            like = record_like(
+                [near.record for near in plan.cells if near.record],
+                record.kernel,
+                record.arguments,
+                config,
             )
+            planned = next((near for near in plan.cells if like and near.record is like), None)
             if planned is None:
                 continue
             result = await case.executor.evaluate(case.state.bench, planned, like=record)
@@ -254,7 +258,10 @@ async def _vary_targets(case: _Case) -> None:
             plan = await plan_cells(state.bench, for_target(every, target), None)
         except CaptureError:
             continue
-        planned = next((near for near in plan.cells if followed(near) == followed(cell)), None)
+        planned = next(
+            (near for near in plan.cells if same_place(near.cell, cell.cell, across_targets=True)),
+            None,
+        )
         try:
             if planned:
                 result = case.results[planned.cell] = await case.executor.evaluate(

@@ -21,6 +21,7 @@ from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, toolchain_of
+from harness.values.cell import same_place
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
 from harness.values.row import Row
 from harness.values.toolchain import (
@@ -206,11 +207,6 @@ class CompiledPtx:
         return [*own, *(row for row in self.rows.values() if row is not self.row)]
 
 
-def followed(cell: PlannedCell) -> tuple[str, str, str]:
-    """What stays the same of a cell from one toolchain to another."""
-    return cell.cell.kernel, cell.cell.launch, cell.cell.config.label
-
-
 async def make_all(
     state: BlameState, case: PlannedCell, row: Row, followed: Followed
 ) -> list[CompiledPtx]:
@@ -261,7 +257,7 @@ async def _make(state: BlameState, compiler: Compiler | str, case: PlannedCell) 
         state.tell(name, str(error))
         stopped = Cell(outcome=VerdictAnswer.UNTESTABLE, reason=str(error))
         return CompiledPtx(version=version, stopped=stopped)
-    cell = next((cell for cell in plan.cells if followed(cell) == followed(case)), None)
+    cell = next((cell for cell in plan.cells if same_place(cell.cell, case.cell)), None)
     if cell is None:
         reason = "it does not make this config"
         stopped = Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason)

@@ -19,6 +19,7 @@ from harness.frontends.registry import front_end, reader_of, unassembled
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.packages.versions import LATEST
 from harness.judging.ptxas.options import read_options
+from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -172,16 +173,22 @@ def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...
 def choose_launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLaunch, ...]:
     """The launches that `--launch` and `--set` mean; the first by default.
 
+    `--launch` takes what a table prints, too: `default:chunk_size=32#2` is `--set chunk_size=32`,
+    and the second launch of each kernel.
+
     Raises:
         UsageError: the repro has no such launch or parameter.
     """
     if repro.ptx and options.config:
         raise UsageError(f"{repro.name}: PTX has no configs; --config does not apply")
+    label = LaunchLabel.parse(options.launch or "")
+    changed = dict.fromkeys((*label.overrides, *options.set))
     return tuple(
         PlannedLaunch(
             spec=spec,
-            overrides=_overrides(options.set, spec, repro),
-            named=frozenset(word.partition("=")[0] for word in options.set),
+            overrides=_overrides([*changed], spec, repro),
+            named=frozenset(word.partition("=")[0] for word in changed),
+            number=label.number if (options.launch or "").endswith(f"#{label.number}") else None,
         )
         for spec in _named_launches(options, repro)
     )
@@ -190,7 +197,8 @@ def choose_launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLau
 def _named_launches(options: SelectionOptions, repro: Repro) -> tuple[LaunchSpec, ...]:
     if not options.launch:
         return repro.launches[:1]
-    chosen = tuple(spec for spec in repro.launches if fnmatchcase(spec.name, options.launch))
+    name = LaunchLabel.parse(options.launch).name
+    chosen = tuple(spec for spec in repro.launches if fnmatchcase(spec.name, name))
     if not chosen:
         names = [launch.name for launch in repro.launches]
         raise UsageError(f"--launch {options.launch}: {repro.name} has {', '.join(names)}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from harness.values.cell import LaunchLabel
+from harness.values.cell import CellId, LaunchLabel
 from harness.values.change import Facts
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
@@ -136,6 +136,21 @@ def only(config: Config, names: Iterable[str] | None = None) -> str:
     unset = ["*"] if names is None else [name for name in dict.fromkeys(names) if name not in own]
     label = [config.label] if config.items else []
     return ",".join([*label, *(f"{name}=none" for name in unset)])
+
+
+def among(words: SelectionOptions, cell: CellId, others: Sequence[CellId]) -> SelectionOptions:
+    """The same, where it means one cell of several; what none of the `others` has stays unsaid."""
+    if not others:
+        return words
+    label = LaunchLabel.parse(cell.launch)
+    is_of_several = any(other.kernel != cell.kernel for other in others)
+    is_numbered = any(other.launch != cell.launch for other in others)
+    return replace(
+        words,
+        kernel=cell.kernel if is_of_several else words.kernel,
+        launch=f"{label.name}#{label.number}" if is_numbered else words.launch,
+        config=only(cell.config, [name for other in others for name, _ in other.config.items]),
+    )
 
 
 # What a run is for: the words of its command that choose its cells, without those on how to work.

@@ -118,7 +118,9 @@ def sm_option(more: str = "", **how: Any) -> Callable[[F], F]:  # noqa: ANN401 -
 
 
 _launch_option = click.option(
-    "--launch", metavar="NAME", help="Launch function, or a pattern of them."
+    "--launch",
+    metavar="NAME",
+    help="Launch function, or a pattern of them; main#2: its second launch of a kernel.",
 )
 _config_option = click.option(
     "--config",

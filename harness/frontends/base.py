@@ -43,12 +43,14 @@ Adapt = Callable[[LaunchCode], LaunchCode]
 class PlannedLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """A launch function with its overrides; `label` is how cells spell both.
 
-    `named` are the parameters that the user set, those too that are set to their default.
+    `named` are the parameters that the user set, those too that are set to their default. `number`
+    is the one launch of a kernel that is meant of several, as `LaunchLabel` counts them; None: all.
     """
 
     spec: LaunchSpec
     overrides: Mapping[str, Scalar | None]
     named: frozenset[str] = frozenset()
+    number: int | None = None
 
     @property
     def label(self) -> str:
@@ -528,12 +530,13 @@ class FrontEnd(ABC):
         if not repro.group:
             file = file_label(str(repro.file.resolve()), repro.file.read_bytes())
         launches: Counter[tuple[str, str]] = Counter()
+        number = place.launch.number
         for record in records:
             config = Config.of(record.config)
             # Numbered from the second time on that the launch launches kernel and config.
             launches[record.kernel, config.label] += 1
             nth = launches[record.kernel, config.label]
-            if not selection.config.matches(config):
+            if number not in (None, nth) or not selection.config.matches(config):
                 continue
             # A file, or a pattern, of several kernels names each; a repro is one by definition.
             several = f"{repro.name.partition('::')[0]}::{record.kernel}"
@@ -564,6 +567,11 @@ class FrontEnd(ABC):
                     freeze_ptx=frozen,
                     file=file,
                 )
+        if number is not None and number > max(launches.values()):
+            times = "once" if max(launches.values()) == 1 else f"{max(launches.values())} times"
+            raise CaptureError(
+                f"--launch {place.launch.label}#{number}: {repro.name} is launched {times} there"
+            )
 
 
 def _wanted_records(

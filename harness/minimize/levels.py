@@ -42,6 +42,7 @@ from harness.minimize.reduction.work import Level, MinimizeTask, reduce_level
 from harness.minimize.settings import open_launch
 from harness.minimize.syntax import syntax_format
 from harness.minimize.ttgir import IR_FORMAT, IrModule
+from harness.values.cell import same_place
 from harness.values.errors import InfrastructureError, OfflineError, TriageError, UsageError
 from harness.values.standalone import SourceInstall, Standalone
 from harness.values.target import Target
@@ -188,14 +189,14 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
 
 
 async def cell_beside(task: MinimizeTask, target: Target, compiler: Compiler) -> PlannedCell | None:
-    """The subject's config for another target, or by another compiler; None where it has none."""
+    """The subject for another target, or by another compiler; None where it is not made there."""
     selection = for_target(structs.replace(task.selection, compilers=(compiler,)), target)
     try:
         cells = (await plan_cells(task.bench, selection, None)).cells
     except TriageError:
         return None
-    config = task.subject.cell.cell.config
-    return next((cell for cell in cells if cell.cell.config == config), None)
+    own = task.subject.cell.cell
+    return next((cell for cell in cells if same_place(cell.cell, own, across_targets=True)), None)
 
 
 async def minimize_ttgir(task: MinimizeTask) -> Minimization | NothingToReduce:

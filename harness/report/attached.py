@@ -29,7 +29,7 @@ from harness.run.executing import Executed
 from harness.run.raw_ptx import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch
 from harness.run.recorded_launch import small_selection
 from harness.store.store import Store
-from harness.values.cell import LaunchLabel
+from harness.values.cell import LaunchLabel, same_place
 from harness.values.errors import TriageError
 from harness.values.execution import RunRow
 from harness.values.kernel import Config, ConfigFilter
@@ -39,20 +39,24 @@ from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
 from harness.workaround.executed import Executions
 
+_Point: TypeAlias = tuple[str, Config]
+"""A launch, and a config of it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrial:
     """What is executed: the kernel of a selection with this compiler, for this target.
 
-    `launch` is the label of the launch, `config` what the kernel is launched with; None: those of
-    the selection, of which the first config is meant where none is as `like`.
+    `cell` is the id of the cell that is executed again, `launch` and `config` are its own; None:
+    of what the selection launches the one that is most `like` the case.
     """
 
     compiler: str
     target: str
+    cell: str | None = None
     launch: str | None = None
     config: Config | None = None
-    like: Config | None = None
+    like: _Point | None = None
 
 
 async def _execute(
@@ -111,10 +115,21 @@ def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:
 
 
 def _meant(cells: Sequence[PlannedCell], point: Retrial) -> PlannedCell | None:
-    if point.config:
-        return next((cell for cell in cells if cell.cell.config == point.config), None)
-    same = [cell for cell in cells if cell.cell.config == point.like]
-    return next(iter(same or cells), None)
+    if point.cell is not None:
+        return next((cell for cell in cells if same_place(cell.cell, point.cell)), None)
+    return max(
+        cells,
+        key=lambda cell: _likeness((cell.cell.launch, cell.cell.config), point.like),
+        default=None,
+    )
+
+
+def _likeness(own: _Point, case: _Point | None) -> tuple[bool, bool]:
+    """How near a launch and config of an attached file are to the case's.
+
+    The file is a reduction: its kernel, and its launch, may have other names.
+    """
+    return case is not None and own[1] == case[1], own == case
 
 
 MINIMAL = "min.ptx"
@@ -203,10 +218,12 @@ class AttachedTrial:
             labels = {place: place.flag or place.target for place in group}
             return {place: row for place, label in labels.items() if (row := rows.get(label))}
         report = await compile_selections([select(words)], self.store, self.how, RunProgress())
-        # The row of the case's config, where a file launches several.
-        config = Config.of(case.config)
-        same = (row for row in report.rows if Config.of(row.config) == config)
-        return dict.fromkeys(group, next(same, report.rows[0]))
+        like = case.launch, Config.of(case.config)
+        # Where the file launches several.
+        nearest = max(
+            report.rows, key=lambda row: _likeness((row.launch, Config.of(row.config)), like)
+        )
+        return dict.fromkeys(group, nearest)
 
     async def execute(self, places: Sequence[AttachedPlace]) -> None:
         """Execute each file there, all versions on the inputs that the case's records."""
@@ -218,7 +235,7 @@ class AttachedTrial:
                 compiler=[f"{case.compiler}=={case.compiler_version}"],
                 formal=self.selection.formal,
             )
-            like = Config.of(case.config)
+            like = case.launch, Config.of(case.config)
             points: dict[_Subject, Retrial] = {
                 place: Retrial(compiler=place.version, target=place.target, like=like)
                 for place in places
@@ -235,6 +252,7 @@ class AttachedTrial:
             row.cell: Retrial(
                 compiler=row.compiler_version or "",
                 target=row.target,
+                cell=row.cell,
                 launch=row.launch,
                 config=Config.of(row.config),
             )
@@ -253,7 +271,7 @@ class AttachedTrial:
         selection = small_selection(selection)
         groups: dict[Retrial, list[Retrial]] = {}
         for point in dict.fromkeys(points.values()):
-            groups.setdefault(replace(point, config=None), []).append(point)
+            groups.setdefault(replace(point, cell=None, config=None), []).append(point)
         results: dict[Retrial, Executed | str] = {}
         async with at_bench(self.store, self.how) as bench:
             bench.deadline = time.monotonic() + self.seconds

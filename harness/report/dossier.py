@@ -19,6 +19,7 @@ from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.result import Minimization
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
+from harness.values.cell import place_of
 from harness.values.execution import RunRow
 from harness.values.outcome import signal_name
 from harness.values.row import Row
@@ -317,8 +318,8 @@ class Dossier:
 
         None where that was not tried, or says nothing, for one of them.
         """
-        there = {tuple(row.config.items()): row for row in self.elsewhere.get(version, ())}
-        counterparts = [there.get(tuple(row.config.items())) for row in self.failing]
+        there = {place_of(row.cell): row for row in self.elsewhere.get(version, ())}
+        counterparts = [there.get(place_of(row.cell)) for row in self.failing]
         if not counterparts or any(
             row is None or row.verdict.tells_nothing for row in counterparts
         ):

@@ -98,9 +98,25 @@ def executed_by(cell: str) -> str | None:
     return on if colon and on in EXECUTORS else None
 
 
-def place_of(cell: str) -> str:
-    """Kernel, launch, config and target, as a cell's id begins with them."""
-    return cell.rsplit("/", 2)[0]
+def place_of(cell: CellId | str, *, across_targets: bool = False) -> str:
+    """Kernel, launch with its `--set`, config and target, as a cell's id begins with them.
+
+    `across_targets`: without the target. Two cells whose places are equal are one point of one
+    kernel, whatever compiles it: nothing else says so, and a config alone never does, since other
+    launches of the kernel have it too.
+
+        >>> place_of("k.py::k/main#4/num_warps=2@sm_90a/triton-3.9.0/ptxas-12.9.86-bundled")
+        'k.py::k/main#4/num_warps=2@sm_90a'
+    """
+    place = str(cell).rsplit("/", 2)[0]
+    return place.rpartition("@")[0] if across_targets else place
+
+
+def same_place(first: CellId | str, second: CellId | str, *, across_targets: bool = False) -> bool:
+    """Whether two cells, or their ids, stand for the same place: see `place_of`."""
+    return place_of(first, across_targets=across_targets) == place_of(
+        second, across_targets=across_targets
+    )
 
 
 def program_label(sha256: str) -> str:

@@ -21,10 +21,10 @@ from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
 from harness.cells.spelling import (
     SelectionOptions,
+    among,
     execution_words,
     on_assembler,
     on_compiler,
-    only,
     spell_command,
 )
 from harness.cli.amounts import FilePath
@@ -61,7 +61,6 @@ from harness.judging.followed import read_while
 from harness.tables.summary import plural
 from harness.values.cell import executed_by
 from harness.values.errors import ConfigurationError, UsageError
-from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import (
@@ -80,7 +79,7 @@ from harness.values.toolchain import (
 
 def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> str:
     """The command that follows another failure: the same question, started where that one is."""
-    question = structs.replace(words, config=_config(report, words))
+    question = _question(report, words)
     if report.along_assembler:
         # The axis gives every version the same PTX as it is.
         question = on_assembler(question, None, None)
@@ -103,11 +102,8 @@ def _executed(report: BisectReport) -> list[str]:
     return execution_words(run=on is not None, on=on)
 
 
-def _config(report: BisectReport, words: SelectionOptions) -> str:
-    if not (report.config and report.others):
-        return words.config
-    filters = [ConfigFilter.parse(label) for label in report.others if label != Config().label]
-    return only(report.config, [name for filter_ in filters for name, _ in filter_.wanted])
+def _question(report: BisectReport, words: SelectionOptions) -> SelectionOptions:
+    return among(words, report.cell, report.others) if report.cell else words
 
 
 def compile_command(
@@ -116,15 +112,9 @@ def compile_command(
     """The command that compiles, or runs, what a version was tried with."""
     row, executed = report.rows.get(version), _executed(report)
     is_release = report.axis == RELEASE
-    launch = selection.launches[0]
-    question = structs.replace(
-        words,
-        # In the release of a version, where those are followed.
-        kernel=row.kernel if is_release and row else selection.repro.name,
-        sm=[str(selection.targets[0])],
-        launch=None if launch.spec == selection.repro.launches[0] else launch.spec.name,
-        config=_config(report, words),
-    )
+    question = structs.replace(_question(report, words), sm=[str(selection.targets[0])])
+    if is_release and row:
+        question = structs.replace(question, kernel=row.kernel)
     compiler, tool = selection.compilers[0], selection.ptxas[0]
     if report.along_assembler:
         question = on_compiler(question, compiler.kind, compiler.version)
@@ -370,8 +360,8 @@ def _print(
     report: BisectReport, words: SelectionOptions, selection: Selection | None, *, script: bool
 ) -> None:
     console = results_console()
-    config = report.config.label if report.config else "no config"
-    where = f"{words.kernel} · {config}"
+    cell = report.cell
+    where = f"{cell.kernel} · {cell.launch} · {cell.config.label}" if cell else words.kernel
     where += f" · {selection.targets[0]}" if selection else ""
     source = selection.repro.source if selection else None
     if source and report.axis == RELEASE:
@@ -390,7 +380,8 @@ def _print(
         console.print(f"  {follow_command(report, row, words)}", soft_wrap=True, markup=False)
     if report.others:
         console.print(
-            f"Not followed: {plural(len(report.others), 'other config')} (--config names one)"
+            f"Not followed: {plural(len(report.others), 'other cell')} "
+            "(--config and --launch name one)"
         )
 
 

@@ -89,7 +89,7 @@ def report_of(
         tallies=tallies or {},
         finding=conclude(len(versions), probes),
         followed=followed,
-        config=None,
+        cell=None,
         others=(),
         stages=None,
         trouble=None,

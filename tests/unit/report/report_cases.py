@@ -33,9 +33,11 @@ from harness.report.dossier import (
     Upstream,
 )
 from harness.report.issue import render_report
+from harness.values.cell import CellId
 from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.target import Target
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 GOLDEN = Path(__file__).parents[2] / "data" / "reports"
@@ -139,7 +141,14 @@ def history(
         },
         finding=conclude(len(versions), dict(enumerate(map(words.__getitem__, letters)))),
         followed=follow(failing),
-        config=Config.of({"num_warps": 4}),
+        cell=CellId(
+            kernel=failing.kernel,
+            launch=failing.launch,
+            config=Config.of({"num_warps": 4}),
+            target=Target.parse(failing.target),
+            compiler="triton-3.6.0",
+            ptxas="13.1.80",
+        ),
         others=(),
         stages=None,
         trouble=None,

@@ -49,7 +49,10 @@ def distinct() -> Dossier:
         if each.row
     )
     elsewhere = {
-        version: tuple(structs.replace(row, cell=f"{row.cell}/{version}") for row in found)
+        version: tuple(
+            structs.replace(row, cell=f"{row.cell.rpartition('/')[0]}/ptxas-{version}")
+            for row in found
+        )
         for version, found in IN_PTXAS.elsewhere.items()
     }
     return replace(
