@@ -7,7 +7,7 @@ and a config; a word that is not for the compiler is for the fake ptxas, which r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,9 +28,10 @@ from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedErro
 from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from harness.frontends.base import CapturePlace, Plan
+    from harness.frontends.base import CapturePlace, Plan, PlannedCell
     from harness.frontends.bench.bench import Workbench
     from harness.values.target import Target
+    from harness.values.toolchain import Tool
 
 T = TypeVar("T")
 
@@ -69,8 +70,9 @@ class Acted(Toy):
 
     `absent` are versions that cannot be installed, `uncaptured` those whose capture fails, `poorer`
     those that make no config of width 1 or 2, `failing` those that this machine cannot run. With
-    another `revision`, what was generated before is not used again. `asked` are the versions of all
-    lowerings that were not stored; `lowering` is called before each.
+    another `revision`, what was generated before is not used again. With `dtypes` the kernel is
+    launched once for each, with the same configs, and `act` sees it as `dtype`. `asked` are the
+    versions of all lowerings that were not stored; `lowering` is called before each.
     """
 
     kind = "acted"
@@ -84,6 +86,7 @@ class Acted(Toy):
         self.poorer: set[str] = set()
         self.failing: set[str] = set()
         self.revision = 0
+        self.dtypes: tuple[str, ...] = ()
         self.asked: list[str] = []
         self.lowering: Callable[[], None] = lambda: None
 
@@ -110,6 +113,24 @@ class Acted(Toy):
             place = replace(place, adapt=_other_configs)
         return super().stored_plan(bench, place)
 
+    def _each_cell(
+        self,
+        place: CapturePlace,
+        captured: CapturedLaunch,
+        records: list[LaunchFacts],
+        nvdisasms: tuple[Tool, ...],
+    ) -> Iterator[PlannedCell]:
+        launched = [
+            replace(
+                record,
+                key=f"{record.key}-{dtype}",
+                arguments=[{"name": "x", "tensor": dtype, "shape": [64]}],
+            )
+            for dtype in self.dtypes
+            for record in records
+        ]
+        return super()._each_cell(place, captured, launched or records, nvdisasms)
+
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
     ) -> tuple[Lowering, dict[str, bytes]]:
@@ -118,7 +139,8 @@ class Acted(Toy):
         self.asked.append(version)
         if version in self.failing:
             raise InfrastructureError(f"Acted {version}: its process died twice")
-        act = self.act(version, record.config)
+        seen = {**record.config, "dtype": next((a["tensor"] for a in record.arguments), None)}
+        act = self.act(version, seen)
         end = ProcessEnd(exit_code=0)
         if act == "refuses":
             said = RaisedError(type="ActedError", kinds=("ActedError",), message="no such thing")

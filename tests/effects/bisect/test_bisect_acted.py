@@ -15,7 +15,8 @@ from packaging.version import Version
 
 from harness.bisect.bisection import bisect_versions
 from harness.bisect.log import BisectLog, BisectOptions, LogHead
-from harness.bisect.words import BisectReport, bisection_said, report_line
+from harness.bisect.words import BisectReport, bisect_document, bisection_said, report_line
+from harness.cells.spelling import SelectionOptions, among
 from harness.cli.diagnosis.bisect import command
 from harness.frontends.registry import OpenSessions, back_end
 from harness.io.processes.hub import Hub
@@ -311,3 +312,41 @@ def test_launch_code_elsewhere_has_the_memory_that_was_given(
     monkeypatch.setattr(at_worker, "OpenSessions", Noting)
     bisect(fails_from_1_1_on, machines=Threads())
     assert set(given) == {fails_from_1_1_on.how.memory}
+
+
+@pytest.fixture
+def fails_in_fp16(stage: Stage) -> Stage:
+    """A kernel that is launched twice with the same configs; its second launch always fails."""
+    stage.ptxas("2.0")
+    stage.acted.versions = ("1.0", "1.1", "2.0")
+    stage.acted.dtypes = ("float32", "float16")
+    stage.acted.act = lambda _, config: "ice" if config["dtype"] == "float16" else "ok"
+    return stage
+
+
+def test_every_version_is_asked_for_the_launch_that_fails(fails_in_fp16: Stage) -> None:
+    found = bisect(fails_in_fp16, bad="2.0", config="")
+    assert {row.launch for row in found.rows.values()} == {"acted#2"}
+    assert "Present in the oldest Acted there is, 1.0." in report_line(found)
+    assert bisect_document(found)["launch"] == "acted#2"
+    # The one that is followed is named, and none of those that it was chosen from.
+    assert found.cell is not None
+    words = among(SelectionOptions(kernel="kernel.acted"), found.cell, found.others)
+    assert words.launch == "acted#2"
+
+
+def test_a_launch_is_named_as_the_tables_print_it(fails_in_fp16: Stage) -> None:
+    for launch, outcome in (("acted#1", VerdictAnswer.OK), ("acted#2", VerdictAnswer.SAME)):
+        found = bisect(fails_in_fp16, bad="2.0", launch=launch, options={"sweep": True})
+        assert {row.launch for row in found.rows.values()} == {launch.removesuffix("#1")}
+        assert found.others == ()
+        assert {part.probe.outcome for part in found.finding.segments} == {outcome}
+    none = bisect(fails_in_fp16, bad="2.0", launch="acted#3")
+    assert none.reasons["2.0"] == "--launch acted#3: kernel.acted is launched 2 times there"
+
+
+def test_a_resumed_search_follows_the_launch_of_its_log(fails_in_fp16: Stage) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        bisect(fails_in_fp16, bad="2.0", stop_at=3)
+    resumed = bisect(fails_in_fp16, bad="2.0", resumed=True)
+    assert {row.launch for row in resumed.rows.values()} == {"acted#2"}

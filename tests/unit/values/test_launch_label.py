@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.values.cell import LaunchLabel
+from harness.values.cell import LaunchLabel, same_place
 
 NAMES = st.from_regex(r"[A-Za-z_]\w*", fullmatch=True)
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters=",#"))
@@ -47,3 +47,22 @@ def test_parts(text: str, name: str, overrides: tuple[str, ...], number: int) ->
 @given(st.text())
 def test_any_text_is_some_label(text: str) -> None:
     assert isinstance(LaunchLabel.parse(text).number, int)
+
+
+FP32 = "softmax.py::softmax/main/num_warps=2@sm_90a/triton-3.9.0/ptxas-13.4.59-bundled"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        ("softmax.py::softmax/main/num_warps=2@sm_90a/triton-3.2.0/ptxas-12.4.131", True),
+        ("softmax.py::softmax/main#4/num_warps=2@sm_90a/triton-3.2.0/ptxas-12.4.131", False),
+        ("softmax.py::softmax/main:n=8/num_warps=2@sm_90a/triton-3.9.0/ptxas-13.4.59", False),
+        ("softmax.py::softmax/main/num_warps=4@sm_90a/triton-3.9.0/ptxas-13.4.59", False),
+        ("softmax.py::scale/main/num_warps=2@sm_90a/triton-3.9.0/ptxas-13.4.59", False),
+    ],
+)
+def test_a_place_is_kernel_launch_settings_and_config(other: str, *, is_same: bool) -> None:
+    assert same_place(FP32, other) is is_same
+    assert same_place(FP32, other.replace("sm_90a", "sm_80"), across_targets=True) is is_same
+    assert not same_place(FP32, other.replace("sm_90a", "sm_80"))
