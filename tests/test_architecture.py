@@ -481,8 +481,10 @@ def names_a_config(node: ast.AST) -> bool:
 def pairs_by_config(node: ast.AST) -> bool:
     """Whether cells are told apart by their config: by comparing it, or as the key of a table."""
     if isinstance(node, ast.Compare):
-        sides = [node.left, *node.comparators]
-        nothing = any(isinstance(side, ast.Constant) for side in sides)
+        # In a config lie names and values; among others lies a config.
+        is_among = isinstance(node.ops[0], ast.In | ast.NotIn)
+        sides = [node.left] if is_among else [node.left, *node.comparators]
+        nothing = any(isinstance(side, ast.Constant) for side in (node.left, *node.comparators))
         return any(map(names_a_config, sides)) and not nothing
     return isinstance(node, ast.DictComp) and names_a_config(node.key)
 
@@ -506,6 +508,7 @@ def test_cells_are_paired_by_their_place_and_never_by_their_config() -> None:
         ("there = {tuple(row.config.items()): row for row in rows}", True),
         ("same = (row for row in rows if Config.of(row.config) == config)", True),
         ("is_set = options.config is None", False),
+        ("has_it = name in cell.cell.config.as_dict()", False),
         ("is_other = case.config.get(name) != value", False),
         ("cell = next(cell for cell in cells if same_place(cell.cell, case.cell))", False),
     ],

@@ -1,7 +1,8 @@
-"""Two compilers' IR of one kernel, stage by stage: where they begin to differ in kind.
+"""Two compilers' IR of one kernel, stage by stage: where they begin to differ.
 
-Any two releases differ in names, order and counts; what tells something is an operation that one of
-them uses and the other does not. Reads the surface of MLIR, LLVM IR and PTX, line by line.
+Any two releases differ in names and order. What tells most is an operation that one of them uses
+and the other does not; then, how often each is used. Reads the surface of MLIR, LLVM IR and PTX,
+line by line.
 
 Pure.
 """
@@ -9,7 +10,8 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpu_emulator.ptx.text.facts import opcodes, without_debug
@@ -28,12 +30,15 @@ _MAX_NAMED = 4
 class StageDifference:
     """One stage on both sides: the kinds of operation that only one of them has.
 
+    `counts` are the operations (of PTX by the whole opcode) that one side has more often, with how
+    many more the later one has: those that come or go first, then by the share that changed.
     `missing` names the side (`before` or `after`) that never came to this stage.
     """
 
     stage: str
     gained: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
     missing: str | None = None
 
     @property
@@ -49,7 +54,10 @@ class StageDifference:
                 f"the {'earlier' if self.missing == 'before' else 'later'} version never makes it"
             )
         if not self.differs:
-            return "the same kinds of operation"
+            some = [f"{name} {more:+d}" for name, more in self.counts[:_MAX_NAMED]]
+            more = len(self.counts) - len(some)
+            counted = f": {', '.join(some)}{f' and {more} more' if more else ''}" if some else ""
+            return f"the same kinds of operation{counted}"
         parts = [f"+{name}" for name in self.gained[:_MAX_NAMED]]
         parts += [f"-{name}" for name in self.lost[:_MAX_NAMED]]
         more = len(self.gained) + len(self.lost) - len(parts)
@@ -73,8 +81,14 @@ class StageStory:
 
     @property
     def first(self) -> StageDifference | None:
-        """The first stage that differs in kind."""
-        return next((stage for stage in self.stages if stage.differs), None)
+        """See `first_difference`."""
+        return first_difference(self.stages)
+
+
+def first_difference(stages: Sequence[StageDifference]) -> StageDifference | None:
+    """The first stage that differs in kind; where none does, the first that differs in number."""
+    counted = (stage for stage in stages if stage.counts)
+    return next((stage for stage in stages if stage.differs), next(counted, None))
 
 
 def compare_stages(
@@ -94,10 +108,29 @@ def compare_stages(
         old, new = (kinds_of(stage, side, message) for side in (sides[0], sides[1]))
         stages.append(
             StageDifference(
-                stage=stage, gained=tuple(sorted(new - old)), lost=tuple(sorted(old - new))
+                stage=stage,
+                gained=tuple(sorted(new - old)),
+                lost=tuple(sorted(old - new)),
+                counts=_counts(stage, sides[0], sides[1]),
             )
         )
     return stages
+
+
+def _counts(stage: str, before: str, after: str) -> tuple[tuple[str, int], ...]:
+    old, new = (Counter(_operations(stage, text)) for text in (before, after))
+    changed = [name for name in old | new if old[name] != new[name]]
+    changed.sort(key=lambda name: (min(old[name], new[name]) / max(old[name], new[name]), name))
+    return tuple((name, new[name] - old[name]) for name in changed)
+
+
+def _operations(stage: str, text: str) -> list[str]:
+    """Each operation of a text of this stage, as often as it is there; types do not matter."""
+    if stage == "ptx":
+        return [opcode for opcode, _ in opcodes(without_debug(text).partition("{")[2])]
+    if stage == "llir":
+        return [_OVERLOAD.sub("", call or word) for word, call in _LLVM.findall(text)]
+    return _MLIR.findall(text)
 
 
 def kinds_of(stage: str, text: str, message: str = "") -> frozenset[str]:
@@ -105,14 +138,12 @@ def kinds_of(stage: str, text: str, message: str = "") -> frozenset[str]:
 
     Of PTX also the whole opcodes with a modifier that the message names.
     """
-    if stage == "ptx":
-        names = [opcode for opcode, _ in opcodes(without_debug(text).partition("{")[2])]
-        modifiers = frozenset(_MODIFIER.findall(message))
-        whole = (name for name in names if modifiers.intersection(_MODIFIER.findall(name)))
-        return frozenset((*(name.split(".", 1)[0] for name in names), *whole))
-    if stage == "llir":
-        return frozenset(_OVERLOAD.sub("", call or word) for word, call in _LLVM.findall(text))
-    return frozenset(_MLIR.findall(text))
+    names = _operations(stage, text)
+    if stage != "ptx":
+        return frozenset(names)
+    modifiers = frozenset(_MODIFIER.findall(message))
+    whole = (name for name in names if modifiers.intersection(_MODIFIER.findall(name)))
+    return frozenset((*(name.split(".", 1)[0] for name in names), *whole))
 
 
 def first_trap(failing: Mapping[str, str], working: Mapping[str, str]) -> str | None:

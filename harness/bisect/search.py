@@ -89,13 +89,15 @@ class Boundary:
     """Between `before` and `after`, which were probed, the failure came or went.
 
     `holes` lie between and could not be tested; `unprobed` lie between and were not tried. With
-    either, the change happened at one of them or at `after`: it is not known at which.
+    either, the change happened at one of them or at `after`: it is not known at which. Where it
+    went, `turned` lie between and fail in another way: none of them works.
     """
 
     before: int
     after: int
     holes: tuple[int, ...] = ()
     unprobed: tuple[int, ...] = ()
+    turned: tuple[int, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -105,7 +107,21 @@ class Boundary:
     @property
     def candidates(self) -> tuple[int, ...]:
         """The versions at which it may have happened."""
-        return tuple(range(self.before + 1, self.after + 1))
+        every = range(self.before + 1, self.after + 1)
+        return tuple(index for index in every if index not in self.turned)
+
+    @property
+    def left(self) -> Boundary | None:
+        """Where it went, and another failure came; None where what comes after it works."""
+        if not self.turned:
+            return None
+        first = self.turned[0]
+        return Boundary(
+            before=self.before,
+            after=first,
+            holes=tuple(index for index in self.holes if index < first),
+            unprobed=tuple(index for index in self.unprobed if index < first),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,15 +255,25 @@ def _boundaries(size: int, answers: Mapping[int, Probe]) -> list[Boundary]:
         index for index in range(size) if index in answers and answers[index].outcome.moves_a_bound
     ]
     return [
-        Boundary(
-            before=before,
-            after=after,
-            holes=tuple(index for index in range(before + 1, after) if index in answers),
-            unprobed=tuple(index for index in range(before + 1, after) if index not in answers),
-        )
+        _boundary(answers, before, after)
         for before, after in itertools.pairwise(bounds)
         if answers[before].outcome is not answers[after].outcome
     ]
+
+
+def _boundary(answers: Mapping[int, Probe], before: int, after: int) -> Boundary:
+    between = range(before + 1, after)
+    probed = [index for index in between if index in answers]
+    # One that fails otherwise may hide this failure; that it does not work is certain.
+    is_fix = answers[after].outcome is VerdictAnswer.OK
+    turned = [i for i in probed if is_fix and answers[i].outcome is VerdictAnswer.OTHER]
+    return Boundary(
+        before=before,
+        after=after,
+        holes=tuple(index for index in probed if index not in turned),
+        unprobed=tuple(index for index in between if index not in answers),
+        turned=tuple(turned),
+    )
 
 
 def conclude(size: int, answers: Mapping[int, Probe], *, focus: int | None = None) -> Finding:
@@ -368,6 +394,12 @@ def _begin(line: VersionHistory, tool: str) -> str:
 
 def _end(line: VersionHistory, tool: str) -> str:
     finding = line.finding
+    if finding.fix is not None and (left := finding.fix.left):
+        reason = _plain(line.reason_of(left.after))
+        return (
+            f"Gone from {bound_words(line, left)} on, which ends with: {reason}; works again from "
+            f"{bound_words(line, finding.fix)} on."
+        )
     if finding.fix is not None:
         return f"First fixed: {bound_words(line, finding.fix)}."
     assert finding.newest_bad is not None

@@ -46,7 +46,8 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
     lines = [f"Between {tool} {before} and {after} (+ is what {after} has and {before} has not):"]
     lines += [f"  {stage.stage:>5}: {stage.words}" for stage in story.stages]
     if story.first:
-        lines.append(f"First stage that differs in kind: {story.first.stage}.")
+        how = "in kind" if story.first.differs else "in number"
+        lines.append(f"First stage that differs {how}: {story.first.stage}.")
     if story.trap_stage:
         maker = f", inserted by pass {story.failing_pass}" if story.failing_pass else ""
         lines.append(f"The trap is first seen in {story.trap_stage}{maker}.")
@@ -178,6 +179,7 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
         "stages": {
             "differs": {stage.stage: stage.differs for stage in report.stages.stages},
             "gained": {stage.stage: stage.gained for stage in report.stages.stages},
+            "counts": {stage.stage: dict(stage.counts) for stage in report.stages.stages},
             "lost": {stage.stage: stage.lost for stage in report.stages.stages},
             "first": report.stages.first.stage if report.stages.first else None,
             "failing_pass": report.stages.failing_pass,
@@ -192,7 +194,7 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
 
 
 def _gone(report: BisectReport) -> dict[str, Any] | None:
-    last = report.finding.vanishes
+    last = report.finding.fix.left if report.finding.fix else report.finding.vanishes
     if last is None or not report.is_clean_end(last.after):
         return None
     return {"candidates": _candidates(report, last), "ends_with": report.reason_of(last.after)}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from packaging.version import Version
 
+from harness.bisect.ir_difference import first_difference
 from harness.blame.grid import PASSES, Grid, Ground, Line, PairTrial, Varied, fold
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
@@ -511,11 +512,12 @@ def _contrasted(grid: Grid) -> Iterator[str]:
     if grid.contrast is None:
         return
     beside = f"Beside the IR of {grid.contrast.name}, which works, it"
-    first = next((stage for stage in grid.contrast.stages if stage.differs), None)
+    first = first_difference(grid.contrast.stages)
     if first is None:
-        yield f"{beside} has the same kinds of operation at every stage."
+        yield f"{beside} has the same operations, and as many of each, at every stage."
     else:
-        yield f"{beside} first differs in kind in {first.stage.upper()}: {first.words}."
+        how = "in kind" if first.differs else "in number"
+        yield f"{beside} first differs {how} in {first.stage.upper()}: {first.words}."
 
 
 def _crossed(grid: Grid) -> Iterator[str]:

@@ -32,8 +32,13 @@ PAIRING = "pairing"
 
 _PTXAS_STAGES = (Stage.CUBIN.value, Stage.LAUNCH.value)
 _CRASHES = (VerdictKind.PTXAS_ICE, VerdictKind.COMPILER_CRASH)
-# MLIR catches what ends a pass, an assertion say, and `judge` has these words for it.
-_CAUGHT = re.compile(r"(?:pass|stage) \S+ crashed\b")
+# MLIR catches what ends a pass, an assertion say, and `judge` has these words for it. The same is a
+# check of the compiler's own that fails (TVM's `ICHECK`, say), or that says what is left to do.
+_CAUGHT = re.compile(
+    r"(?:pass|stage) \S+ crashed\b|.*\b(?:TODO\b|Check failed\b|InternalError\b|UNREACHABLE\b"
+    r"|Assertion\b.* failed\b)",
+    re.DOTALL,
+)
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 _GRAVITY: tuple[tuple[VerdictKind, ...], ...] = (

@@ -1,9 +1,9 @@
 """Signatures: the part of a failure that stays the same when the same bug strikes again.
 
-Folded: colours, directories, line and column numbers, addresses, temporary names, SSA values,
-layout aliases, shapes, plain numbers. Kept: dtypes, operation names, targets, codes, versions, the
-assertion's file and expression. `RULE` goes up with every change, so that history can be re-keyed
-from its raw text.
+Folded: colours, the classes of exceptions before a message, directories, line and column numbers,
+addresses, temporary names, SSA values, layout aliases, shapes, plain numbers. Kept: dtypes,
+operation names, targets, codes, versions, the assertion's file and expression. `RULE` goes up with
+every change, so that history can be re-keyed from its raw text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from harness.values.verdict import Signature, Stage, VerdictKind
 
-RULE = 4
+RULE = 5
 _MAX_MESSAGE = 4000
 _MAX_TEMPLATE = 600
 
@@ -29,6 +29,10 @@ _BLANKS = re.compile(r"\s+")
 _ASSERTION = re.compile(
     r"([\w.+-]{1,200}\.(?:cpp|cc|c|h|hpp|inc|td)):(?:\d+: .*?:)? Assertion [`'](.+?)(?:' failed|$)"
 )
+# How Python says which exceptions lead to a message: `CompilationError: ValueError: `. One release
+# wraps what another raises as it is. Where only a name is left, the class says what is wrong.
+_CLASS = r"[A-Za-z_][\w.]*(?:Error|Exception): "
+_WRAPPED = re.compile(rf"^(?:{_CLASS})+(?=\S+ \S)|^(?:{_CLASS})+(?={_CLASS})")
 # No replacement holds a digit that its match did not, or is longer without losing one: folding
 # again and again comes to an end.
 _FOLDS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -44,6 +48,8 @@ _FOLDS: tuple[tuple[re.Pattern[str], str], ...] = (
     # before and from Triton 3.7 on, which allow for dimensions in front.
     (re.compile(r"\bcouldn't\b"), "could not"),
     (re.compile(r"\[\.\.\., "), "["),
+    # Sizes within a type, which some releases print as texts: <['16'], fp8e5>.
+    (re.compile(r"""(?<=[\[(, ])(['"])(\d+)\1(?=[\]),])"""), r"\2"),
     (re.compile(r"\b0x[0-9a-fA-F]+(?![0-9a-zA-Z])"), "HEX"),
     # SSA values and virtual registers; not intrinsics (%llvm.nvvm.x), nor registers such as %tid.x,
     # nor those that ptxas calls a feature (Feature '%cluster_ctarank' requires .target sm_90).
@@ -76,6 +82,7 @@ def _fold(text: str) -> str:
     if assertion:
         text = f"{assertion[1]}: Assertion `{assertion[2].strip()}"
     else:
+        text = _WRAPPED.sub("", text)
         for pattern, replacement in _FOLDS:
             text = pattern.sub(replacement, text)
     return text[:_MAX_TEMPLATE].strip()

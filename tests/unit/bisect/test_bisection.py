@@ -47,11 +47,12 @@ def assert_true_of(history: str, known: dict[int, Probe], found: Finding) -> Non
             assert history[boundary.before] == before
             assert history[boundary.after] == after
             inside = range(boundary.before + 1, boundary.after)
-            assert {*boundary.holes, *boundary.unprobed} == set(inside)
+            assert {*boundary.holes, *boundary.unprobed, *boundary.turned} == set(inside)
+            assert all(history[index] == "o" and after == "+" for index in boundary.turned)
             assert all(history[index] in "o?!" for index in boundary.holes)
             assert not known.keys() & set(boundary.unprobed)
-            # A bare version only where nothing lies between.
-            assert boundary.exact == (boundary.after == boundary.before + 1)
+            # A bare version only where nothing lies between that may work.
+            assert boundary.exact == (set(inside) == set(boundary.turned))
             assert boundary.candidates[-1] == boundary.after
     changes = asked.replace("o", "").replace("?", "").replace("!", "")
     alternations = [pair for pair in itertools.pairwise(changes) if pair[0] != pair[1]]

@@ -145,12 +145,27 @@ def test_what_lies_inside_a_boundary_never_contradicts_it() -> None:
     assert "Untestable between: none. Confidence" in report_line(report("++xx++"))
 
 
+def test_a_version_that_fails_otherwise_is_no_fix_and_was_tested() -> None:
+    said = report_line(report("+xxee+"))
+    assert (
+        "Gone from 13.3.0 on, which ends with: ptxas says: bad operand; works again from 13.5.0 on."
+    ) in said
+    assert "Untestable between: none." in said
+    said = report_line(report("+xte.+"))
+    assert "Gone from any of 13.2.0, 13.3.0 on, which ends with" in said
+    assert "works again from any of 13.2.0, 13.4.0, 13.5.0 on." in said
+
+
 def test_gone_is_not_fixed_in_the_document_either() -> None:
     found = bisect_document(report("++xxee"))
     assert found["first_fixed"] is None
     assert found["first_fixed_candidates"] == []
     assert found["gone_from"] == {"candidates": ["13.4.0"], "ends_with": "ptxas says: bad operand."}
     assert bisect_document(report("++xxtt"))["gone_from"] is None
+    # It turned into another failure, which ended, too.
+    found = bisect_document(report("+xxee+"))
+    assert found["gone_from"] == {"candidates": ["13.3.0"], "ends_with": "ptxas says: bad operand."}
+    assert (found["first_fixed"], found["first_fixed_candidates"]) == ("13.5.0", ["13.5.0"])
     assert bisect_document(report("++xx++"))["gone_from"] is None
 
 

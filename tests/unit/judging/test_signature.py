@@ -38,6 +38,8 @@ PIECES = [
     "C7907",
     "sm_100a",
     "' failed",
+    "ValueError: ",
+    "['16']",
     "tmpxft_00000abc_00000000-6",
     "SHAPEx",
     "?x4xf32",
@@ -86,6 +88,15 @@ def signature(message: str, **changes: str) -> Signature:
         ("sizePerThread = [1, 4], order = [1, 0]", "sizePerThread = [2, 8], order = [0, 1]"),
         ("ended after 12.", "ended after 13."),
         (
+            "AssertionError: cannot cast int32[constexpr[16]] to <[16], fp8e5>",
+            "cannot cast int32[constexpr[16]] to <['16'], fp8e5>",
+        ),
+        (
+            "CompilationError: ValueError: Shape element 1 must be a power of 2",
+            "triton.compiler.errors.CompilationError: Shape element 1 must be a power of 2",
+        ),
+        ("CompilationError: KeyError: 'width'", "KeyError: 'width'"),
+        (
             ASSERTION.format(folder="/src", line=12, function="foo", expression="InputDim() == 2"),
             ASSERTION.format(
                 folder="/b/c", line=99, function="g<int>", expression="InputDim() == 2"
@@ -113,6 +124,9 @@ def test_the_same_bug_merges(one: str, other: str) -> None:
         ("Feature '%cluster_ctarank' requires x", "Feature '%is_explicit_cluster' requires x"),
         ("#blocked1", "#mma1"),
         ("A.cpp:1: bad", "B.cpp:1: bad"),
+        ("KeyError: 'width'", "AttributeError: 'width'"),
+        ("cannot cast to <['16'], fp8e5>", "cannot cast to <['16'], fp8e4nv>"),
+        ("ValueError: 'tt.dot' is bad", "ValueError: 'tt.load' is bad"),
         (
             ASSERTION.format(folder="/s", line=1, function="f", expression="getRank() == 2"),
             ASSERTION.format(folder="/s", line=1, function="f", expression="getRank() == 3"),
