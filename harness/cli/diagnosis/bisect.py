@@ -16,7 +16,8 @@ from harness.bisect.contrast import contrast_document, contrast_said
 from harness.bisect.log import BisectLog, BisectOptions, LogHead, log_path
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.words import BisectReport, bisect_document, bisection_said
-from harness.cells.places import CompileOptions
+from harness.cells.compile import compile_selections
+from harness.cells.places import CompileOptions, RunProgress
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
 from harness.cells.spelling import (
@@ -54,10 +55,11 @@ from harness.cli.running import (
     surroundings,
 )
 from harness.frontends.base import Selection
-from harness.frontends.registry import back_end
+from harness.frontends.registry import back_end, front_end
 from harness.io.packages.versions import require_supported_triton
 from harness.io.processes.cluster import local_workers, open_machines
-from harness.judging.followed import read_while
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import Followed, follow, gravest, read_while
 from harness.tables.summary import plural
 from harness.values.cell import executed_by
 from harness.values.errors import ConfigurationError, UsageError
@@ -72,6 +74,7 @@ from harness.values.toolchain import (
     RELEASE,
     SASS,
     TRITON,
+    assembler_name,
     compiler_name,
     takes_cubins,
 )
@@ -162,8 +165,9 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 @click.option(
     "--axis",
     type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
-    help="Versions of the assembler (ptxas; the default) or the compiler (default with --run); "
-    "releases of the kernel's package; or GPUs, ptxas' flags, tuned parameters: one by one.",
+    help="Versions of the assembler (ptxas) or the compiler: by default of the tool in whose stage "
+    "it goes wrong, with --run the compiler; releases of the kernel's package; or GPUs, ptxas' "
+    "flags, tuned parameters: one by one.",
 )
 @package_version_option("The axis: releases of the kernel's package: '>=0.4,<0.6'.")
 @execution_of(
@@ -239,6 +243,8 @@ def command(
     options = replace(options, package_version=package_version, **structs.asdict(execution))
     options = replace(options, axis=_axis(axis, options, words))
     _check(options, scheduler)
+    if axis is None and options.axis in (PTXAS, "assembler") and not _is_directed(options):
+        options = replace(options, axis=_axis_of_failure(options, words, how))
     if options.axis in CONTRAST_AXES:
         _contrast(options, words, how, as_json=as_json)
     else:
@@ -265,6 +271,35 @@ def _axis(axis: str | None, options: BisectOptions, words: SelectionOptions) -> 
     where = [*words.sm, *repro.targets][:1]
     kinds = [back_end(repro.front_end, Target.parse(target)).kind for target in where]
     return {NO_ASSEMBLER: "compiler", PTXAS: PTXAS}.get((kinds or [PTXAS])[0], "assembler")
+
+
+def _is_directed(options: BisectOptions) -> bool:
+    """Whether the user says what is followed in a way that the failing stage does not decide."""
+    return any((options.on, options.bad, options.good, options.script))
+
+
+def _axis_of_failure(options: BisectOptions, words: SelectionOptions, how: CompileOptions) -> str:
+    """The axis of the tool in whose stage it goes wrong: the compiler's, before the assembler's."""
+    selection = _selected(words, options)
+    if selection.repro.ptx:
+        return options.axis
+    with open_results() as store, preparing(status_console()):
+        job = compile_selections([selection], store, how, RunProgress())
+        rows = run_to_the_end(job).rows
+    question = Followed(signature=options.signature, condition=read_while(options.condition))
+    asked = [row for row in rows if question.of(row) is VerdictAnswer.SAME]
+    row = gravest(asked) or gravest(rows)
+    if row is None or row.stage is None or not follow(row).before_ptxas:
+        return options.axis
+    kind = front_end(selection.repro.front_end).kind
+    tool = compiler_name(kind)
+    status_console().print(
+        f"triage: {row.verdict} in stage {row.stage}, before {assembler_name(row.assembler)}: "
+        f"followed along the versions of {tool}",
+        soft_wrap=True,
+        markup=False,
+    )
+    return kind if kind == TRITON else "compiler"
 
 
 def _check(options: BisectOptions, scheduler: str | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from acted_line import BAD, NEW, OLD, Line
 from msgspec.structs import replace
@@ -68,6 +70,18 @@ def test_a_bisection_of_compilers(line: Line, width: int, *, chosen: bool) -> No
     }
     (followed,) = of_verb(found, "bisect").values()
     assert followed == {cell(width, version, BAD) for version in ("1.0", "1.1", "2.0")}
+
+
+def test_a_bisection_follows_the_tool_in_whose_stage_it_goes_wrong(line: Line) -> None:
+    """Before ptxas has anything to assemble, no version of ptxas can tell."""
+    line.stage.acted.act = lambda version, _: "ok" if version == "1.0" else "refuses"
+    assert line("bisect", *ONE, "--repeat", "1", "--json") == 0
+    found = json.loads(line.out)
+    assert (found["axis"], found["first_bad"], found["last_good"]) == ("acted", "1.1", "1.0")
+    assert "before ptxas: followed along the versions of Acted" in line.err
+    # What is named is followed.
+    assert line("bisect", *ONE, "--repeat", "1", "--json", "--axis", "ptxas") == 0
+    assert json.loads(line.out)["axis"] == "ptxas"
 
 
 def test_a_bisection_of_ptxas(line: Line) -> None:
