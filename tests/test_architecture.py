@@ -455,9 +455,7 @@ def test_no_module_imports_a_private_name_of_another() -> None:
 WITHIN_ONE_LAUNCH = {
     "cells/places.py": "a filter: whatever has the config of a variant",
     "minimize/settings.py": "settings of one launch, before and after",
-    "run/recorded_launch.py": "whether the config is among those that the launch code has",
     "run/recording.py": "with the arguments of the launch",
-    "workaround/finding.py": "settings of one launch",
     "workaround/expiry.py": "of the results that are of the launch (`is_about`)",
     "workaround/patch.py": "trials of one launch, by what was asked",
     "workaround/rank/order.py": "of two orders of one launch",
@@ -480,11 +478,9 @@ def names_a_config(node: ast.AST) -> bool:
 
 def pairs_by_config(node: ast.AST) -> bool:
     """Whether cells are told apart by their config: by comparing it, or as the key of a table."""
-    if isinstance(node, ast.Compare):
-        # In a config lie names and values; among others lies a config.
-        is_among = isinstance(node.ops[0], ast.In | ast.NotIn)
-        sides = [node.left] if is_among else [node.left, *node.comparators]
-        nothing = any(isinstance(side, ast.Constant) for side in (node.left, *node.comparators))
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        sides = [node.left, *node.comparators]
+        nothing = any(isinstance(side, ast.Constant) for side in sides)
         return any(map(names_a_config, sides)) and not nothing
     return isinstance(node, ast.DictComp) and names_a_config(node.key)
 
