@@ -92,7 +92,7 @@ def words_of(row: Row | Facts) -> SelectionOptions:
     words = SelectionOptions(
         kernel=row.kernel,
         sm=[row.target],
-        launch=launch.name,
+        launch=launch.name if launch.number == 1 else f"{launch.name}#{launch.number}",
         set=launch.overrides,
         # Raw PTX has no configs.
         config=only(Config.of(dict(row.config))) if row.compiler else "",
@@ -149,7 +149,7 @@ def among(words: SelectionOptions, cell: CellId, others: Sequence[CellId]) -> Se
         words,
         kernel=cell.kernel if is_of_several else words.kernel,
         launch=f"{label.name}#{label.number}" if is_numbered else words.launch,
-        config=only(cell.config, [name for other in others for name, _ in other.config.items]),
+        config=only(cell.config, sorted({n for other in others for n, _ in other.config.items})),
     )
 
 

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd
@@ -80,6 +81,18 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     is_compiler_named: bool = False
     formal: bool = False
     surroundings: tuple[str, ...] = ()
+
+    def of_launch(self, kernel: str, launch: str) -> Selection:
+        """The same, of one kernel and one launch of it alone, as a cell names them."""
+        label, repro = LaunchLabel.parse(launch), self.repro
+        if repro.is_several:
+            repro = structs.replace(repro, name=kernel, kernel=kernel.rpartition("::")[2])
+        launches = tuple(
+            structs.replace(planned, number=label.number)
+            for planned in self.launches
+            if planned.spec.name == label.name
+        )
+        return structs.replace(self, repro=repro, launches=launches)
 
     def place(
         self,

@@ -56,6 +56,7 @@ from harness.report.paragraphs import REQUIRED
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.tables.templates import config_label
+from harness.values.cell import LaunchLabel
 from harness.values.errors import (
     CaptureError,
     EmptySelectionError,
@@ -415,6 +416,17 @@ async def gather(
     signature, condition = options.signature, options.condition
     case = find_case(selection, rows, signature=signature, condition=condition)
     check_upstream(selection, case, options.upstream, condition, on=options.on)
+    own = tuple(row for row in rows if (row.kernel, row.launch) == (case.kernel, case.launch))
+    if len(own) < len(rows):
+        # A report is of one launch, and its commands name it.
+        rows, every = own, every.of_launch(case.kernel, case.launch)
+        selection = selection.of_launch(case.kernel, case.launch)
+        label = LaunchLabel.parse(case.launch)
+        words = structs.replace(
+            options.words, kernel=case.kernel, launch=f"{label.name}#{label.number}"
+        )
+        options = replace(options, words=words)
+        tell(f"followed: launch {case.launch} of {case.kernel}")
     shown = next((result.row for result in executed if result.evaluated.row is case), None)
     work = _Gathering(
         store=store,

@@ -15,10 +15,10 @@ from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import (
     SelectionOptions,
+    among,
     execution_words,
     on_assembler,
     on_compiler,
-    only,
     show_command,
     spell_command,
 )
@@ -149,7 +149,10 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
     console = results_console()
     case = report.case
     where = toolchain_of(case)
-    console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
+    beside = any(other.launch != report.cell.launch for other in report.others)
+    launch = f" · {case.launch}" if beside else ""
+    config = report.cell.config.label
+    console.print(f"{case.kernel}{launch} · {config} · {selection.targets[0]} · {where}")
     console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
     print_said(blame_said(report.grid, report.blame), whole_lines=True)
     if report.remedy:
@@ -220,12 +223,8 @@ def _meant(report: BlameReport) -> list[str]:
 
 def _case(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:
     cell, kernel = report.cell, words.kernel
-    _, among, name = cell.kernel.rpartition("::")
-    if among and "::" not in kernel:
+    _, is_of_file, name = cell.kernel.rpartition("::")
+    if is_of_file and "::" not in kernel:
         kernel += f"::{name}"
-    beside = [
-        neighbour.config.as_dict() for neighbour in report.others if neighbour.kernel == cell.kernel
-    ]
-    names = sorted({name for config in beside for name in config})
-    config = only(cell.config, names) if beside else words.config
-    return replace(words, kernel=kernel, sm=[str(selection.targets[0])], config=config)
+    words = replace(words, kernel=kernel, sm=[str(selection.targets[0])])
+    return among(words, cell, [other for other in report.others if other.kernel == cell.kernel])

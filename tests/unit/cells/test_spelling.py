@@ -125,7 +125,7 @@ def test_a_stored_row_is_selected_by_all_that_names_it() -> None:
     )
     assert spell_command("blame", words_of(row)) == (
         "triage blame --kernel 'a b.py::k' --sm sm_90a --triton 3.6.0 --ptxas 13.0.88 --set n=3 "
-        "--set 's=x y' --launch small --config 'num_warps=4,*=none' --freeze-ptx"
+        "--set 's=x y' --launch 'small#2' --config 'num_warps=4,*=none' --freeze-ptx"
     )
     bundled = spell_command("blame", words_of(replace(row, ptxas_origin="bundled")))
     assert "--ptxas" not in bundled
