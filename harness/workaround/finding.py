@@ -6,7 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from harness.bisect.axes import plan_cells
 from harness.cells.evaluate import Evaluate, evaluate
@@ -158,6 +161,12 @@ async def _begin(
             f"no config could be tested: {rows[0].reason}"
         )
     home = _home(plan.cells, rows)
+    # What a user can take instead is of the same launch; a call without a tuner has one config.
+    is_own = [_is_choice(cell, home) for cell in plan.cells]
+    evaluated = list(compress(evaluated, is_own))
+    cells = tuple(compress(plan.cells, is_own))
+    if home.record and not home.record.autotuned:
+        plan = structs.replace(plan, configs=(home.cell.config,))
     launch = selection.launches[0]
     trials = Trials(
         bench=bench,
@@ -182,7 +191,7 @@ async def _begin(
         how_it_is=how_it_is,
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
     )
-    for cell, result in zip(plan.cells, evaluated, strict=True):
+    for cell, result in zip(cells, evaluated, strict=True):
         attempt = Attempt(setting=Setting(config=cell.cell.config), cell=cell, evaluated=result)
         trials.results.setdefault(attempt.setting.key, attempt)
     listed = list(trials.results.values())
@@ -190,6 +199,12 @@ async def _begin(
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     tell(f"the list as it is: {words}")
     return trials, listed, plan
+
+
+def _is_choice(cell: PlannedCell, home: PlannedCell) -> bool:
+    if home.record is None or not home.record.autotuned:
+        return cell is home or home.record is None
+    return cell.cell.launch == home.cell.launch
 
 
 def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:

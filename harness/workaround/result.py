@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import compress
 from typing import Any
 
 from msgspec import structs
@@ -210,6 +211,9 @@ _TONES = {
 }
 
 
+_NOTHING = frozenset({"-", "0", "0 KiB"})
+
+
 def workarounds_said(report: WorkaroundReport) -> list[Block]:
     """What there is today, the candidates in order of rank, why they work, and what to paste."""
     parts: list[Block] = [
@@ -274,11 +278,18 @@ def _grid(
         word = say(equivalence.value, _TONES.get(equivalence, Tone.PLAIN))
         times = _times(report, candidate.row, candidate)
         rows.append(_line(str(number), candidate.change, candidate.row, word, times))
-    return SaidGrid(columns=tuple(columns), rows=tuple(rows))
+    # A column that tells nothing takes its width from the change.
+    told = [
+        is_word or any(row[at].text not in _NOTHING for row in rows)
+        for at, is_word in enumerate(not column.is_number for column in columns)
+    ]
+    return SaidGrid(
+        columns=tuple(compress(columns, told)), rows=tuple(tuple(compress(r, told)) for r in rows)
+    )
 
 
 def _config(row: Row) -> str:
-    return ",".join(f"{name}={value}" for name, value in row.config.items()) or "default"
+    return ", ".join(f"{name}={value}" for name, value in row.config.items()) or "default"
 
 
 def _timed(report: WorkaroundReport) -> tuple[str, ...]:

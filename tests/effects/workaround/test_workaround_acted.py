@@ -167,6 +167,37 @@ def test_what_only_another_tool_refuses_is_no_bug_of_the_user(
     assert [bug.code for bug in list_bugs(stage.store)] == ["C7907"]
 
 
+def test_what_is_listed_is_of_the_launch_that_is_in_trouble(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.ptxas("2.0")
+    stage.acted.act = lambda _, config: "ice" if config.get("second") else "ok"
+    planned = stage.acted.stored_plan
+
+    def twice(bench: Workbench, place: CapturePlace) -> Plan | None:
+        plan = planned(bench, place)
+        assert plan is not None
+        second = [
+            replace(
+                cell,
+                cell=replace(cell.cell, launch=f"{cell.cell.launch}#2"),
+                record=replace(
+                    cell.record, key="second", config={**cell.record.config, "second": 1}
+                ),
+            )
+            for cell in plan.cells
+            if cell.record
+        ]
+        return replace(plan, cells=(*plan.cells, *second))
+
+    monkeypatch.setattr(stage.acted, "stored_plan", twice)
+    report = found(stage)
+    assert report.is_needed
+    assert {row.launch for row in (report.baseline, *report.listed)} == {"acted#2"}
+    assert report.survivor is None
+    assert report.candidates == ()
+
+
 def test_nothing_better_is_said(stage: Stage) -> None:
     stage.ptxas("2.0")
     stage.acted.act = lambda *_: "ice"
