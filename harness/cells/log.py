@@ -62,6 +62,7 @@ _INSIDE_COMPILER = re.compile(r"/(?:triton|tilelang|tvm|cutlass|helion|cuda/tile
 # Of triage: what records launches.
 _OWN = re.compile(r"(?:^|/)harness/(?:frontends|io)/")
 _NOT_DEFINED = re.compile(r"Value '(sm_(\d{2,3})\w?)' is not defined for option 'gpu-name'")
+_OF_TRITON = re.compile(r".*/triton/(?:runtime|compiler|backends|language)/")
 _COMMAND = re.compile(r"Repro command: (\S.*)")
 _GPU_NAME = re.compile(r"--gpu-name[= ](sm_\w{2,5})")
 _PTX_FILE = re.compile(r"(\S+\.ptx) -o ")
@@ -549,8 +550,8 @@ def _launches(log: _Log, repros: Sequence[Repro]) -> Iterator[tuple[Clue, int]]:
         installed = _INSTALLED.fullmatch(file)
         module = installed[1].replace("/", ".") if installed else ""
         package = module.partition(".")[0]
-        launches = _INSIDE_TRITON.match(inner) and not _INSIDE_TRITON.match(file)
-        if not launches or package in ("torch", "triton") or file.startswith("<"):
+        launches = _INSIDE_TRITON.match(inner) and not _OF_TRITON.match(file)
+        if not launches or package == "torch" or file.startswith("<"):
             continue
         below = log.lines(at + 1, min(inner_at, at + _NEAR))
         shown = (text for text in below if text.startswith("-->"))

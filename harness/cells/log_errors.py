@@ -34,7 +34,6 @@ _SINCE: Mapping[str, int] = {"fp8e4nv": 89}
 ERROR_LINES = 44
 """What one takes at most: the source, as far as Triton quotes it, and the message below it."""
 
-_MESSAGE = 4
 _LONGEST = 500
 
 
@@ -73,14 +72,10 @@ def error_at(at: int, lines: Sequence[str]) -> LoggedError:
         return LoggedError(at=at, end=at, message=_plain(message))
     caret = next((n for n, line in enumerate(lines) if n and _CARET.fullmatch(line)), 0)
     kernel = next((match[1] for line in lines[:caret] if (match := _DEFINED.match(line))), None)
-    said: list[str] = []
-    for line in lines[caret + 1 : caret + 1 + _MESSAGE] if caret else ():
-        if _ENDS.match(line):
-            break
-        said.append(line.strip())
-    return LoggedError(
-        at=at, end=at + caret + len(said), message=_plain(" ".join(said)), kernel=kernel
-    )
+    said = lines[caret + 1] if caret and len(lines) > caret + 1 else ""
+    said = "" if _ENDS.match(said) else said
+    end = at + caret + bool(said)
+    return LoggedError(at=at, end=end, message=_plain(said), kernel=kernel)
 
 
 def _plain(message: str) -> str:

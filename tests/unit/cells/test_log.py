@@ -287,6 +287,15 @@ SMALL = "Input shapes should have M >= 1, N >= 1 and K >= 16"
 OURS = '  File "/opt/harness/frontends/triton/child/recording.py", line 5, in run\n    real(x)\n'
 
 
+LANGUAGE = '  File "/opt/tools/triton/language/core.py", line 57, in to\n    return cast(x)\n'
+
+
+def test_frames_of_the_language_launch_nothing_and_a_message_is_one_line() -> None:
+    text = COMPILATION.format(launch=LANGUAGE).partition("cause of")[2] + "[info] at work\n"
+    (clue,) = read_log(text, []).clues
+    assert clue.words == f"kernel small does not compile: AssertionError: {SMALL}"
+
+
 @pytest.mark.parametrize("own", ["", OURS])
 def test_a_launch_is_told_with_what_the_compiler_raised(own: str) -> None:
     (clue,) = read_log(COMPILATION.format(launch=LAUNCH + own), []).clues
