@@ -308,3 +308,34 @@ def test_the_main_kernel(module_triage: Triage) -> None:
     assert found["baseline"]["spill_stores"] > 5 * registers["spill_stores"]
     assert found["patch"]["proved"] is True
     assert not [row for row in found["patch"]["cells"] if row["verdict"] == "trap_stub"]
+
+
+CALLS = HERE / "kernels" / "calls.py"
+
+
+@pytest.mark.long
+def test_clusters_that_do_not_compile_are_of_one_block_in_every_launch(
+    module_triage: Triage,
+) -> None:
+    words = ["--kernel", f"{CALLS}::prefix", "--sm", "90a", *TRITON]
+    found = workaround(module_triage, *words, "--change", "config")
+    [first, *_] = found["candidates"]
+    assert (first["config"]["num_ctas"], first["verdict"]) == (1, "ok")
+    assert "num_ctas 2 -> 1" in first["evidence"]["change"]
+    assert first["launch"] == found["baseline"]["launch"]
+
+
+@pytest.mark.long
+def test_a_tile_that_the_call_passes_is_changed_by_the_parameter_of_the_launch(
+    module_triage: Triage,
+) -> None:
+    words = ["--kernel", f"{CALLS}::squares", "--sm", "90a", *TRITON]
+    found = workaround(module_triage, *words, "--change", "launch", "--change", "config")
+    assert found["baseline"]["config"]["TILE"] == 512
+    for each in found["candidates"]:
+        changed = {step["name"]: step["after"] for step in each["change"]}
+        # What is told of a setting was compiled with exactly that setting.
+        assert each["config"]["TILE"] == changed.get("tile", 512)
+        assert each["config"]["R"] == 256
+    assert any(each["config"]["TILE"] == 256 for each in found["candidates"])
+    assert any("R" in note for note in found["notes"])
