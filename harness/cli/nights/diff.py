@@ -25,9 +25,9 @@ Example:
   triage diff 12 15 --all
   triage diff --kernel 'mamba3_*' --sm 100a
 
-Exit code 0: nothing got worse. 1: a regression, another signature, a metric that got worse, or a
-cell whose own runs disagree. 4: something known could not be determined. 5: only fixes, with
---strict-fixed."""
+Exit code 0: nothing got worse. 1: fewer configs of a launch work, a regression, another signature,
+a metric that got worse, or a cell whose own runs disagree. 4: something known could not be
+determined. 5: only fixes, with --strict-fixed."""
 
 
 @click.command("diff", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)

@@ -56,9 +56,9 @@ Example:
   triage pr --base ../before --head ../after --kernel bench.py --sm 80
   triage pr --base results-of-main --head results-of-branch
 
-Exit codes are those of `triage diff`. 0: nothing got worse. 1: a regression, another signature, a
-metric that got worse (--fail-on failure: any failure that no matrix expects, too). 4: something
-known could not be determined."""
+Exit codes are those of `triage diff`. 0: nothing got worse. 1: fewer configs of a launch work,
+a regression, another signature, a metric that got worse (--fail-on failure: any failure that no
+matrix expects, too). 4: something known could not be determined."""
 
 
 @click.command("pr", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)

@@ -119,7 +119,7 @@ def _what(changes: Sequence[Change]) -> str:
     if first.kind is ChangeKind.MISSING:
         return f"was {_verdicts(older)}"
     if first.kind is ChangeKind.REMOVED:
-        return f"the source does not launch it any more; was {_verdicts(older)}"
+        return f"not launched by the source any more; was {_verdicts(older)}"
     if first.kind is ChangeKind.EXCLUDED:
         return f"since then, by the matrix ({first.why}); was {_verdicts(older)}"
     if first.kind is ChangeKind.NEW:
@@ -133,16 +133,21 @@ def _what(changes: Sequence[Change]) -> str:
         before = _said(older)
     if first.kind is ChangeKind.REGRESSED and first.expectation:
         before = f"expected {first.expectation.verdict}, {before}"
-    return f"{before} -> {_said(newer)}{_set_words(first)}"
+    sets = {change.configs for change in changes}
+    each = f" at each of {len(sets)} places" if first.configs and len(sets) > 1 else ""
+    return f"{before} -> {_said(newer)}{_set_words(first, each)}"
 
 
-def _set_words(change: Change) -> str:
-    """What its set of configs adds to the words of a cell: nothing, where some of it still work."""
+def _set_words(change: Change, each: str = "") -> str:
+    """What its set of configs adds to the words of a cell: nothing, where some of it still work.
+
+    `each` says of how many sets it is true.
+    """
     changed, configs = change.is_of_other_configs, change.configs
     if change.steps:
         return ", for the best config of another list" if changed else ""
     if configs and (changed or (configs.older[1] > 1 and not configs.newer[0])):
-        return f"; {'another list: ' if changed else ''}{set_said(configs)}"
+        return f"; {'another list: ' if changed else ''}{set_said(configs)}{each}"
     return ""
 
 

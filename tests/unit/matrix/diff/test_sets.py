@@ -109,6 +109,18 @@ def test_the_best_may_be_one_that_stays() -> None:
     assert out.exit_code() == 1
 
 
+def test_what_is_true_of_several_launches_is_said_of_each() -> None:
+    targets = ("sm_80", "sm_90a")
+    older = [tile(block, target=target) for block in (16, 32) for target in targets]
+    newer = [
+        tile(block, "rejected", "s1", target=target) for block in (24, 48) for target in targets
+    ]
+    group = group_changes(retiled(newer, older).changes)[0]
+    assert group.what.endswith(
+        "; another list: 0 of 2 configs work, before 2 of 2 at each of 2 places"
+    )
+
+
 def test_what_could_not_be_told_of_the_new_list_is_a_gap() -> None:
     changes = retiled([tile(block + 1, "timeout", "t") for block in TILES])
     assert counted(changes) == {ChangeKind.UNTESTABLE: 4, ChangeKind.REMOVED: 4}
