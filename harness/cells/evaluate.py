@@ -114,6 +114,7 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
     plan = trail.plan
     if plan.launch and plan.record:
         program = await _lower(bench, trail, plan.launch, plan.record)
+        bench.lowered()
     else:
         assert plan.raw_ptx is not None
         trail.reading = read_stored(bench, plan.raw_ptx, entry=plan.entry)

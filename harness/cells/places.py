@@ -111,13 +111,14 @@ async def work(
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What a run tells while it works, quickly; `work` is the distinct work that is left.
 
-    `capturing` hears what is captured next, in words.
+    `capturing` hears what is captured next, in words; `lowered`, that one more cell is lowered.
     """
 
     capturing: Callable[[str], None] = lambda words: None  # noqa: ARG005
     planned: Callable[[int], None] = lambda cells: None  # noqa: ARG005
     done: Callable[[Row | RowSummary], None] = lambda row: None  # noqa: ARG005
     work: Callable[[int, int], None] = lambda lowerings, assemblies: None  # noqa: ARG005
+    lowered: Callable[[], None] = lambda: None
 
 
 class Treatment(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +177,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.turns = asyncio.Semaphore(self.steering.at_once)
+        self.bench.lowered = self.progress.lowered
 
 
 def places_of(selection: Selection) -> list[CapturePlace]:

@@ -22,7 +22,7 @@ def bisect(triage: Triage, *words: str, code: int = 0) -> Any:
 def test_what_carries_a_memory_fault_is_named(module_triage: Triage) -> None:
     found = bisect(module_triage, *REACHING, "--axis", "config")
     verdicts = {each["first"]: each["verdict"] for each in found["segments"]}
-    assert set(verdicts.values()) == {"memory_fault", "right"}
+    assert set(verdicts.values()) == {"memory_fault", "as_interpreted"}
     assert all(("BLOCK=64" in name) == (v == "memory_fault") for name, v in verdicts.items())
     carriers = {each["name"]: each["carries"] for each in found["carriers"]}
     # With one value of it nothing is known.
@@ -38,7 +38,7 @@ def test_the_interpreter_of_an_old_triton_convicts_no_version(triage: Triage) ->
     # Below 3.9 the interpreter multiplies as signed numbers, and compiled code never did.
     words = ["--triton", "3.3.1", "--axis", "triton", "--good", "3.9.0", "--max-tries", "2"]
     found = bisect(triage, *kernel, *words, code=1)
-    assert {each["verdict"] for each in found["segments"]} == {"right"}
+    assert {each["verdict"] for each in found["segments"]} == {"as_interpreted"}
     assert all("interpreter of Triton 3.9.0" in s["reasons"][0] for s in found["segments"])
 
 

@@ -29,7 +29,7 @@ def test_arguments_are_passed_as_every_triton_does(triage: Triage, version: str)
     found = run(triage, *words, "--config", "num_stages=none|1")
     # The interpreter of 3.2.0 does not take all of them.
     others = {("consistent", "")} if version == "3.2.0" else set()
-    assert found == {("right", ""), *others}
+    assert found == {("as_interpreted", ""), *others}
 
 
 @pytest.mark.parametrize("version", ["3.4.0", "3.6.0", "3.7.1", "3.9.0"])
@@ -38,7 +38,7 @@ def test_descriptors_are_passed_in_pieces_and_as_tensor_maps(
     triage: Triage, version: str, sm: str
 ) -> None:
     words = ["--kernel", str(DESCRIPTORS), "--sm", sm, "--triton", version]
-    assert run(triage, *words) == {("right", "")}
+    assert run(triage, *words) == {("as_interpreted", "")}
 
 
 def test_what_all_configs_of_one_triton_get_wrong_is_held_to_the_interpreter(
@@ -51,7 +51,11 @@ def test_what_all_configs_of_one_triton_get_wrong_is_held_to_the_interpreter(
     versions = [word for version in ("3.5.0", "3.6.0", "3.9.0") for word in ("--triton", version)]
     found = msgspec.json.decode(triage("run", *words, *versions).stdout)["runs"]
     rows = {row["triton"]: row for row in found}
-    assert [rows[version]["run"] for version in rows] == ["wrong_result", "right", "right"]
+    assert [rows[version]["run"] for version in rows] == [
+        "wrong_result",
+        "as_interpreted",
+        "as_interpreted",
+    ]
     # Their loop is pipelined with num_stages=1, too: such a config is no reference.
     assert {row["reference"] for row in found} == {"the interpreter of Triton 3.5.0"}
 

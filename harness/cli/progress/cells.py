@@ -24,7 +24,11 @@ def show_progress(console: Console) -> Iterator[RunProgress]:
     """What to hand to a run; the display lives as long as the block."""
     state = _State()
     progress = RunProgress(
-        capturing=state.capture, planned=state.plan, done=state.finish, work=state.work
+        capturing=state.capture,
+        planned=state.plan,
+        done=state.finish,
+        work=state.work,
+        lowered=state.lower,
     )
     if console.is_terminal:
         from rich.live import Live  # noqa: PLC0415 - a terminal only
@@ -44,15 +48,18 @@ class _State:
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        self.capturing = "capturing"
-        self.planned = self.finished = self.worked = 0
+        self.compiler = ""
+        self.planned = self.finished = self.worked = self.lowered = 0
         self.work_left = ""
         self.verdicts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
 
     def capture(self, compiler: str) -> None:
-        self.capturing = f"capturing with {compiler}"
+        self.compiler = compiler
+
+    def lower(self) -> None:
+        self.lowered += 1
 
     def plan(self, cells: int) -> None:
         self.planned += cells
@@ -82,9 +89,11 @@ class _State:
     @property
     def words(self) -> str:
         if not self.planned:
-            return self.capturing
+            return f"capturing with {self.compiler}" if self.compiler else "capturing"
         counts = ", ".join(f"{count:,} {name}" for name, count in self.verdicts.most_common())
-        share = f"{self.finished:,} of {self.planned:,} cells done ({counts or 'nothing yet'})"
+        share = f"{self.finished:,} of {self.planned:,} cells done{counts and f' ({counts})'}"
+        if self.lowered < self.planned and self.compiler:
+            share += f"; lowering {self.lowered + 1:,} of {self.planned:,} ({self.compiler})"
         return f"{share}; {self.work_left}ETA {self.eta}"
 
     def __rich__(self) -> RenderableType:

@@ -77,7 +77,8 @@ class Workbench:
     Of the `jobs` that may be done at once, `here` may be on this machine where others run tools, 0
     for all. Benches of one job each may have their `slots` in common: one waits, another has two.
     After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys of the
-    evidence that this run made. `warn` tells the user what may make results others than expected.
+    evidence that this run made. `warn` tells the user what may make results others than expected,
+    `lowered` hears that one more cell is lowered.
     """
 
     hub: Hub
@@ -91,6 +92,7 @@ class Workbench:
     cpu_seconds: float = 0.0
     slots: asyncio.Semaphore | None = None
     warn: Callable[[str], None] = lambda words: None  # noqa: ARG005
+    lowered: Callable[[], None] = lambda: None
     _slots: asyncio.Semaphore = field(init=False)
     _here: asyncio.Semaphore | None = field(init=False)
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
