@@ -31,7 +31,6 @@ test: $(VENV)/installed
 
 test-long: $(VENV)/installed
 	$(PYTEST) -m "not gpu and not browser" --hypothesis-profile=searching
-	$(MAKE) mutants
 
 # The code of verdicts, bisections and bugs' states with one place changed at a time: which change no
 # test notices. One in 48 of them, the same in each run; a new one that survives is an error.

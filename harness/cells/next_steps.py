@@ -66,7 +66,8 @@ def _steps_for(
         title = compiler_name(row.compiler)
         # Nothing comes before the first stage: what was printed is all there is.
         shown = _stage_before(row, stages)
-        why = "the IR before the stage at fault" if shown else f"everything that {title} printed"
+        at = "at fault" if kind.fails else "that was not finished"
+        why = f"the IR before the stage {at}" if shown else f"everything that {title} printed"
         newest = on_assembler(on_compiler(words, row.compiler, "latest"), None, None)
         return [
             (show_command(row.short, shown or "log"), why),
