@@ -358,11 +358,14 @@ class Oracles:
         versions = (
             f"{_FIRST_MAJOR + major}.{minor}" for major in range(_MAJORS) for minor in range(10)
         )
-        for version in versions:
-            head = f".version {version}\n.target {self.target}\n.address_size 64\n"
-            text = head + ".visible .entry k()\n{\nret;\n}\n"
-            if (await self.assemble(folder, text, LEVELS[-1], self.limits)).has_cubin:
-                return head
+        try:
+            for version in versions:
+                head = f".version {version}\n.target {self.target}\n.address_size 64\n"
+                text = head + ".visible .entry k()\n{\nret;\n}\n"
+                if (await self.assemble(folder, text, LEVELS[-1], self.limits)).has_cubin:
+                    return head
+        finally:
+            self.hub.drop_folder(folder)
         raise UsageError(f"ptxas {self.ptxas.version} assembles nothing for {self.target}")
 
     async def usable(self, head: str, forms: Sequence[OpcodeForm]) -> list[OpcodeForm]:

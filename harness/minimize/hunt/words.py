@@ -150,7 +150,7 @@ def _tried(report: HuntReport) -> list[SaidLine]:
         lines.append(
             say(f"walked around {len(known)} causes that other hunts found: {hits:,} hits")
         )
-    if not state.new:
+    if not state.new and not state.waiting:
         lines.append(say("nothing new was found" if known else "nothing was found", Tone.GOOD))
     return lines
 

@@ -15,6 +15,7 @@ from harness.minimize.hunt import hunting, voting
 from harness.minimize.hunt.causes import Cause, LeastProgram
 from harness.minimize.hunt.hunting import (
     VOTES_ON_PTXAS,
+    Hit,
     HuntPlan,
     HuntReport,
     HuntState,
@@ -25,6 +26,7 @@ from harness.minimize.hunt.hunting import (
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_hunt import VOTES_ON_TRITON, TritonPlan
 from harness.minimize.hunt.voting import Answer, Vote, Voter, vote_on
+from harness.minimize.hunt.words import hunt_said
 from harness.run.emulating import emulator_sha256
 from harness.run.raw_ptx import inputs_of
 from harness.values.target import Target
@@ -182,3 +184,13 @@ def test_a_hunt_is_another_where_what_decides_a_vote_has_changed(
         assert bool(changed) is is_another
     finally:
         emulator_sha256.cache_clear()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_hunt_whose_hits_wait_has_not_found_nothing(waits: bool) -> None:
+    answer = Answer(vote=Vote.WRONG, levels=(3,))
+    hit = Hit(asked=Asked(STORES, 1), answer=answer)
+    state = HuntState(tried=128, votes={"wrong": int(waits)}, waiting=[hit] if waits else [])
+    lines = str(hunt_said(HuntReport(plan=PTXAS_PLAN, state=state), []))
+    assert ("nothing was found" in lines) is not waits
+    assert ("1 hits are not reduced yet" in lines) is waits
