@@ -21,7 +21,6 @@ again after each launch, so that a workspace serves any number of launches of on
 import torch
 import triton
 import triton.language as tl
-from hopper import ssd_fused_kernel as ssd_hopper_kernel
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -335,28 +334,23 @@ def ssd_fused(
         space = workspace(batch, nheads, headdim, dstate, state_dtype, x.device)
     handed, counters = space
 
-    strides = (
-        *x.stride()[:3], *dt.stride(), *B.stride()[:3], *C.stride()[:3],
-        *(z.stride()[:3] if z is not None else (0, 0, 0)), *out.stride()[:3],
-        D.stride(0) if D is not None else 0,
-        *(initial_states.stride()[:3] if initial_states is not None else (0, 0, 0)),
-    )  # fmt: skip
-    words = {"DT_SOFTPLUS": dt_softplus, "D_HAS_HEADDIM": D is not None and D.dim() == 2, **config}
-
     def grid(meta):
-        bunches = ngroups * triton.cdiv(nheads // ngroups, meta.get("BLOCK_HEADS", 1))
-        slices = triton.cdiv(headdim, meta.get("BLOCK_HEADDIM", headdim))
-        return (batch * bunches * slices * nchunks,)
+        return (batch * nheads * nchunks * triton.cdiv(headdim, meta["BLOCK_HEADDIM"]),)
 
     kernel[grid](
         x, dt, A, B, C, D, z, dt_bias, seq_idx, initial_states,
         cu_seqlens if return_varlen_states else None,
         out, final, varlen, handed, counters,
         batch, seqlen, nheads, nheads // ngroups, nchunks,
-        len(cu_seqlens) - 1 if return_varlen_states else 0, *dt_limit, *strides,
+        len(cu_seqlens) - 1 if return_varlen_states else 0, *dt_limit,
+        *x.stride()[:3], *dt.stride(), *B.stride()[:3], *C.stride()[:3],
+        *(z.stride()[:3] if z is not None else (0, 0, 0)), *out.stride()[:3],
+        D.stride(0) if D is not None else 0,
+        *(initial_states.stride()[:3] if initial_states is not None else (0, 0, 0)),
         seq_idx.stride(0) if seq_idx is not None else 0,
-        CHUNK=chunk_size, HEADDIM=headdim, DSTATE=dstate,
-        BLOCK_DSTATE=max(16, triton.next_power_of_2(dstate)), **words,
+        CHUNK=chunk_size, HEADDIM=headdim, DSTATE=dstate, DT_SOFTPLUS=dt_softplus,
+        D_HAS_HEADDIM=D is not None and D.dim() == 2,
+        BLOCK_DSTATE=max(16, triton.next_power_of_2(dstate)), **config,
     )  # fmt: skip
     results = [out]
     if return_final_states:

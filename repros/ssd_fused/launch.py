@@ -92,12 +92,3 @@ def narrow(*, seqlen=256, nheads=1, headdim=64, dstate=128, chunk_size=128):
         *arguments, chunk_size, **options, kernel=ssd_fused_kernel,
         BLOCK_ROWS=64, BLOCK_HEADDIM=32, num_warps=4, num_stages=1,
     )  # fmt: skip
-
-
-def hopper(*, batch=1, seqlen=16384, nheads=80, ngroups=1, state_dtype="float32", heads=8, registers=128):
-    """The kernel in Gluon."""
-    from hopper import ssd_fused_kernel as ssd_hopper_kernel
-    arguments, options = _inputs(batch, seqlen, nheads, 64, ngroups, 128)
-    options["D"] = torch.randn(nheads, device="cuda")
-    options["state_dtype"] = getattr(torch, state_dtype)
-    return ssd_fused(*arguments, 128, **options, return_final_states=True, kernel=ssd_hopper_kernel, BLOCK_HEADS=heads, num_warps=8, maxnreg=registers)
