@@ -8,10 +8,10 @@ Needs torch, Triton and a GPU, and nothing of this repository but repros/ssd_fus
 written as soon as it is measured. Parts: `options` (every option and config against the recurrence
 in float64), `numerics` (what state dtypes change), `launches` (a thousand, a large grid, a chip
 that is half busy), `configs` (each, at 16k tokens), `times` (against mamba-ssm's five kernels,
-everything tuned at each size, in turns), `waiting` (with and without the wait for the state),
+everything tuned at each size, in turns), `waiting` (copies that leave something out),
 `once` (launches for a profiler or a sanitizer); and without a GPU `table` (the Markdown of
-docs/ssd.md), `plot` (its pictures) and `ranking` (what `triage rank --json` wrote, against the
-times of `configs`).
+docs/ssd.md), `parts` (that of `waiting`), `plot` (its pictures) and `ranking` (what
+`triage rank --json` wrote, against the times of `configs`).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN401, FBT003, PLC0415, SLF001 - Triton's code, and mamba-ssm's own
@@ -293,30 +293,98 @@ def inputs_of(name: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     return arguments, words
 
 
-def waiting(rows: Rows) -> None:
-    """The same kernel, and one that takes whatever state is there (its results are wrong)."""
+# Copies of the kernel that leave something out: replacements in its text. Their results are wrong.
+LEFT_OUT = {
+    "does not wait": {
+        'while tl.atomic_add(flag, 0, sem="acquire") < chunk:':
+            'while tl.atomic_add(flag, 0, sem="acquire") < 0:',
+    },
+    "does not hand over": {
+        "    if chunk > 0:\n        while": "    if chunk > nchunks:\n        while",
+        "    if chunk < nchunks - 1:": "    if chunk < -1:",
+        "        if final_states is not None:\n            tl.store(final":
+            "        if final_states is None:\n            tl.store(final",
+    },
+    "no outputs": {
+        "    for tile in range(0, CHUNK, BLOCK_ROWS):\n        part = tile + part_rows":
+            "    for tile in range(0, 0, BLOCK_ROWS):\n        part = tile + part_rows",
+    },
+}  # fmt: skip
+
+
+def without(name: str, folder: Path) -> Any:
+    """A copy of the kernel that leaves something out."""
     source = Path(fused.__file__).read_text()
-    waits = 'while tl.atomic_add(flag, 0, sem="acquire") < chunk:'
-    assert source.count(waits) == 1
-    copy = rows.path.with_name("fused_without_waiting.py")
-    copy.write_text(source.replace(waits, waits.replace("< chunk", "< 0")))
-    spec = importlib.util.spec_from_file_location("fused_without_waiting", copy)
+    for old, other in LEFT_OUT[name].items():
+        assert source.count(old) == 1, old
+        source = source.replace(old, other)
+    copy = folder / f"fused_{name.replace(' ', '_')}.py"
+    copy.write_text(source)
+    spec = importlib.util.spec_from_file_location(copy.stem, copy)
     assert spec is not None
     assert spec.loader is not None
-    other = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(other)
-    for seqlen in (16384, 131072):
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ssd_fused_kernel
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def handing_over(handed, counters, lanes, nchunks, cells: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What the kernel does with the states of chunks, and nothing else."""
+    ticket = tl.atomic_add(counters, 1, sem="relaxed")
+    if ticket == lanes * nchunks - 1:
+        tl.atomic_xchg(counters, 0, sem="relaxed")
+    chunk, lane = ticket // lanes, ticket % lanes
+    flag = counters + 1 + lane
+    places = handed + lane * cells + tl.arange(0, cells)
+    carried = tl.zeros((cells,), tl.float32)
+    if chunk > 0:
+        while tl.atomic_add(flag, 0, sem="acquire") < chunk:
+            pass
+        before = places + (chunk + 1) % 2 * lanes * cells
+        carried = tl.load(before, cache_modifier=".cg").to(tl.float32)
+    if chunk < nchunks - 1:
+        state = (carried * 0.5 + 1.0).to(handed.dtype.element_ty)
+        tl.store(places + chunk % 2 * lanes * cells, state)
+        tl.debug_barrier()
+        tl.atomic_xchg(flag, chunk + 1, sem="release")
+    else:
+        tl.atomic_xchg(flag, 0, sem="relaxed")
+
+
+def waiting(rows: Rows) -> None:
+    """The kernel, copies that leave something out, and the handing over of states alone."""
+    kernels = {name: without(name, rows.path.parent) for name in LEFT_OUT}
+    kernels = {"whole": fused.ssd_fused_kernel} | kernels
+    for seqlen in (1024, 16384, 65536):
         arguments, options = shape(seqlen)
-        for state, chunk, number in (("float16", 128, 0), ("float32", 256, 4)):
+        for chunk, number in ((128, 0), (256, 4)):
             word = chosen(fused.CONFIGS[number])
-            calls = {
-                name: fused_with(arguments, options, chunk, state, kernel=kernel, **word)
-                for name, kernel in (
-                    ("waits", fused.ssd_fused_kernel), ("does not", other.ssd_fused_kernel)
+            for state in STATES:
+                calls = {
+                    name: fused_with(arguments, options, chunk, state, kernel=kernel, **word)
+                    for name, kernel in kernels.items()
+                }
+                space = fused.workspace(1, 80, 64, 128, getattr(torch, state), "cuda")
+                count = seqlen // chunk
+                calls["hands over alone"] = partial(
+                    handing_over[(80 * count,)], *space, 80, count, cells=64 * 128, num_warps=8
                 )
-            }  # fmt: skip
-            facts = {"seqlen": seqlen, "chunk": chunk, "state": state, "config": word}
-            rows.add("waiting", **facts, samples=timed(calls, 20))
+                facts = {"seqlen": seqlen, "chunk": chunk, "state": state, "config": word}
+                rows.add("waiting", **facts, samples=timed(calls, 15))
+
+
+def parts(path: Path) -> None:
+    """Markdown of `waiting`: medians in milliseconds, and microseconds for each chunk of a head."""
+    names = ["whole", *LEFT_OUT, "hands over alone"]
+    print(f"| tokens | states, chunk | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}")
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        if row["part"] == "waiting" and "whole" in row["samples"]:
+            chunks = row["seqlen"] / row["chunk"]
+            ms = [statistics.median(row["samples"][name]) for name in names]
+            cells = " | ".join(f"{one:.3f} ({1000 * one / chunks:.1f})" for one in ms)
+            print(f"| {row['seqlen']:,} | {row['state']}, {row['chunk']} | {cells} |")
 
 
 def table(path: Path) -> None:
@@ -577,6 +645,8 @@ def main() -> None:
             once(asked.sizes[0], asked.chunks[0], asked.states[0])
         elif part == "table":
             table(asked.out)
+        elif part == "parts":
+            parts(asked.out)
         elif part == "plot":
             plot(asked.out)
         elif part == "ranking":

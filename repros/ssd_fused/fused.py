@@ -170,7 +170,10 @@ def ssd_fused_kernel(
         initial_states += sample * initial_stride_batch + wide_head * initial_stride_head
         places = initial_states + dims[None, :] * initial_stride_dim + columns[:, None]
         carried = tl.load(places, mask=is_cell, other=0.0).to(tl.float32)
-    state += carried * keeps
+    if CHUNK == BLOCK_ROWS:  # Triton adds it into the product, after the wait: fewer registers.
+        state += carried * keeps
+    else:
+        state = tl.fma(carried, keeps, state)
     if chunk < nchunks - 1:
         tl.store(handed + buffer, state.to(handed.dtype.element_ty), mask=is_cell)
         # All threads have written before one of them says so.
