@@ -367,7 +367,6 @@ def test_siblings_end_with_the_first_error() -> None:
         for module in sorted(PACKAGE.rglob("*.py"))
         for node in ast.walk(ast.parse(module.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.gather"
-        if module != PACKAGE / "run" / "executors.py"  # its rows are kept one by one
     ]
     assert not bare
 
