@@ -33,6 +33,7 @@ from harness.run.launching import LaunchSource, NotRunError, launch_of
 from harness.run.recording import PLAIN_TARGET, find_variant, recorded
 from harness.run.references import REFERENCE_FILE, CellReferences, References
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
+from harness.values.cell import CellId, same_place
 from harness.values.errors import TriageError, UsageError
 from harness.values.execution import Inputs, LaunchVariant, RunVerdict
 from harness.values.kernel import ConfigFilter
@@ -153,6 +154,12 @@ class RecordedLaunch(LaunchSource):
         place = (cell.compiler, cell.cell.target)
         whole = structs.replace(launch, overrides={}, named=frozenset())
         every = structs.replace(self.selection, launches=(whole,), ptxas=(None,))
+
+        def as_executed(judged: CellId) -> CellId:
+            """With the parameters in its label, and its number behind them."""
+            number = judged.launch.removeprefix(whole.label)
+            return structs.replace(judged, launch=launch.label + number)
+
         try:
             async with self._lock:
                 if place not in self._judged:
@@ -161,7 +168,7 @@ class RecordedLaunch(LaunchSource):
             twins = [
                 twin
                 for twin in self._judged[place].cells
-                if twin.record and twin.record.config == record.config
+                if same_place(as_executed(twin.cell), cell.cell)
             ]
             if any(twin.record and twin.record.key == record.key for twin in twins):
                 return ""
