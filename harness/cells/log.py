@@ -520,18 +520,18 @@ def _errors(log: _Log) -> Iterator[LoggedError]:
 def _failures(log: _Log, errors: Sequence[LoggedError], repros: Sequence[Repro]) -> Iterator[Clue]:
     """Launches, each with what was raised below it; and what was raised without one."""
     starts = [error.at for error in errors]
-    told = set[int]()
+    explained = set[int]()
     for clue, end in _launches(log, repros):
         at = bisect_left(starts, end)
         is_below = at < len(errors) and starts[at] < log.next("traceback", end)
         if is_below:
-            told.add(at)
+            explained.add(at)
             error = errors[at]
             yield replace(clue, words=f"{clue.words}: {error.message}{needs(error.message)}")
         else:
             yield clue
     for at, error in enumerate(errors):
-        if at not in told and error.message:
+        if at not in explained and error.message:
             yield Clue(line=error.at + 1, words=error.words)
 
 

@@ -279,12 +279,12 @@ def _grid(
         times = _times(report, candidate.row, candidate)
         rows.append(_line(str(number), candidate.change, candidate.row, word, times))
     # A column that tells nothing takes its width from the change.
-    told = [
+    shown = [
         is_word or any(row[at].text not in _NOTHING for row in rows)
         for at, is_word in enumerate(not column.is_number for column in columns)
     ]
     return SaidGrid(
-        columns=tuple(compress(columns, told)), rows=tuple(tuple(compress(r, told)) for r in rows)
+        columns=tuple(compress(columns, shown)), rows=tuple(tuple(compress(r, shown)) for r in rows)
     )
 
 

@@ -83,7 +83,9 @@ def test_kernels_for_which_a_condition_holds(triage: Triage, home: Path) -> None
     assert [triton[name] for name in ends] == ["3.4.0", "3.5.0", "3.6.0", "3.8.0"]
     shown = " ".join(triage("bugs", "--while", "spill_stores > 500").stdout.split())
     assert "255 registers, 616 - 740 B of spill stores" in shown
-    assert "First bad: Triton 3.5.0. Last good: 3.4.0. First fixed: any of 3.7.0, 3.8.0." in shown
+    # 3.7.0 was tried, and fails in another way: it is no candidate for the fix.
+    known = "First bad: Triton 3.5.0. Last good: 3.4.0. Gone from 3.7.0 on, which ends with"
+    assert f"{known}: it is ptxas_ice; works again from 3.8.0 on." in shown
     # It is a question: no bug comes of it.
     assert [bug["signature"] for bug in document(triage)["bugs"]] == [A]
     assert "holds for no result" in triage("bugs", "--while", "stack > 1").stdout

@@ -69,7 +69,7 @@ def test_an_assertion_that_fails_is_a_failure_with_its_words_and_line(triage: Tr
 
 def test_an_assertion_that_holds_changes_nothing(triage: Triage) -> None:
     code, row, _ = run(triage, CHECKED)
-    assert (code, row["run"]) == (0, "right"), row
+    assert (code, row["run"]) == (0, "as_interpreted"), row
 
 
 def test_what_threads_print_is_in_the_row_and_in_the_table(triage: Triage) -> None:

@@ -1,10 +1,11 @@
 """Takes rights away from this process, for good, and from all that it starts.
 
 Launch code is somebody else's program. Confined, it writes below the folders that it is given and
-nowhere else, reaches nobody by a socket, and sends no signal to what runs outside. It may read what
-the user may read. Nothing here needs root: files and signals are Landlock's part (Linux 6.2, 6.12),
-sockets that of a seccomp filter. Landlock also keeps it from the memory of other processes, in
-`/proc/PID/mem`, and so from what they may do: without it, only those that hide are out of reach.
+nowhere else, reaches no other process by a socket, and sends no signal to what runs outside. It may
+read what the user may read. Nothing here needs root: files and signals are Landlock's part (Linux
+6.2, 6.12), sockets that of a seccomp filter. Landlock also keeps it from the memory of other
+processes, in `/proc/PID/mem`, and so from what they may do: without it, only those that hide are
+out of reach.
 """
 
 from __future__ import annotations

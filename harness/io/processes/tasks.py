@@ -82,12 +82,12 @@ class Together(Generic[Q, A]):
             for (_, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
                     future.exception()  # who asked may be gone
         finally:
-            # We are stopped: nobody keeps waiting.
+            # We are stopped: no caller keeps waiting.
             for _, future in batch:
                 future.cancel()

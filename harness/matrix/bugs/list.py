@@ -112,13 +112,13 @@ def list_held(
 
 
 def _results(store: Store) -> Iterator[tuple[Occasion, BugFacts, Row]]:
-    told: dict[bytes, tuple[BugFacts, Row]] = {}
+    decoded: dict[bytes, tuple[BugFacts, Row]] = {}
     for run in all_runs(store):
         occasion = _occasion(run)
         for stored in store.run_bodies(run.id):
-            if stored.row not in told:
-                told[stored.row] = _decode(stored.row), _decode_row(stored.row)
-            yield occasion, *told[stored.row]
+            if stored.row not in decoded:
+                decoded[stored.row] = _decode(stored.row), _decode_row(stored.row)
+            yield occasion, *decoded[stored.row]
 
 
 def _occasion(run: RunRecord) -> Occasion:
@@ -313,19 +313,19 @@ def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[Chronicle, set[i
     numbers, signatures = store.bug_numbers(), store.signatures()
     chronicle, meant = Chronicle(known=cache(known_versions)), set[int]()
     # A night in which nothing has changed has the rows of the night before.
-    told: dict[bytes, tuple[BugFacts, int | None]] = {}
+    decoded: dict[bytes, tuple[BugFacts, int | None]] = {}
     for run in all_runs(store):
         occasion = _occasion(run)
         for stored in store.run_bodies(run.id):
-            if stored.row not in told:
+            if stored.row not in decoded:
                 facts = _decode(stored.row)
                 failed = facts.signature is not None and is_failure(facts.verdict)
                 key = bug_key(facts, signatures.get(facts.signature or "")) if failed else None
                 bug = numbers.get(key) if key else None
-                told[stored.row] = facts, bug
+                decoded[stored.row] = facts, bug
                 if bug is not None and bug not in meant and is_meant(facts, only):
                     meant.add(bug)
-            chronicle.add(occasion, *told[stored.row])
+            chronicle.add(occasion, *decoded[stored.row])
     return chronicle, meant
 
 

@@ -52,7 +52,7 @@ def pair_launches(base: Launches, head: Launches) -> dict[LaunchName, LaunchName
 
 
 def renaming(named: Mapping[LaunchName, LaunchName]) -> list[str]:
-    """What people are told of launches that have another name, kernels first."""
+    """What is reported of launches that have another name, kernels first."""
     kernels = {old.kernel: new.kernel for old, new in named.items() if old.kernel != new.kernel}
     said = [f"{new} is {old} of base" for old, new in kernels.items()]
     return said + [

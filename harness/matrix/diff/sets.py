@@ -55,7 +55,7 @@ class _Set:
     newer: _Side = field(default_factory=_Side)
 
     def listed(self) -> ConfigSet:
-        """What people are told of it."""
+        """What is reported of it."""
         one, older, newer = self.example, self.older, self.newer
         return ConfigSet(
             kernel=one.kernel,
@@ -121,7 +121,7 @@ class ConfigSets:
         worked = list(filter(does_work, gone))
         failing = [facts for facts in new if not does_work(facts)]
         lost = len(worked) - len(new) + len(failing)
-        # Of what could not be told nobody knows that it fails.
+        # What is undetermined is not known to fail.
         failing.sort(key=lambda facts: facts.verdict in COULD_NOT_TELL)
         for facts in failing[: max(lost, 0)]:
             nearest = max(worked, key=lambda old: _shared(old, facts))

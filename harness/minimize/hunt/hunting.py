@@ -707,7 +707,7 @@ def _go_on() -> None:
     """A stop ends what was done, and not the command: it says what was found.
 
     Raises:
-        CancelledError: nobody has stopped the hunt: something below it was cancelled.
+        CancelledError: no signal has stopped the hunt: something below it was cancelled.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -274,7 +274,8 @@ process.join()
 os.sched_setaffinity(0, os.sched_getaffinity(0))
 with concurrent.futures.ThreadPoolExecutor(4) as pool:
     total = sum(pool.map(int, range(9)))
-print(json.dumps([asyncio.run(pipes()), is_child, os.nice(0) >= 0, total, os.isatty(0),
+is_nice = os.nice(0) == os.getpriority(os.PRIO_PROCESS, 0)
+print(json.dumps([asyncio.run(pipes()), is_child, is_nice, total, os.isatty(0),
                   subprocess.run(["sh", "-c", "exit 3"]).returncode]))
 """
 
