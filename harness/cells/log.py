@@ -27,7 +27,7 @@ from harness.cells.log_errors import (
 )
 from harness.cells.repros.cache_folders import ImportedKernel
 from harness.frontends.texts.ir_inputs import half_compiled
-from harness.judging.messages import TRITON_OVERFLOW
+from harness.judging.messages import ASSERTION, TRITON_OVERFLOW, is_generic
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.values.errors import UsageError
 from harness.values.kernel import Repro
@@ -71,8 +71,10 @@ _PTX_ENDS = re.compile(r"={20,}|-{20,}|```|Traceback \(|please share the reprodu
 _PASS = re.compile(r"Pipeline failed while executing \[`(\w{1,100})`")
 _CRASH = re.compile(
     r"Fatal Python error: \w[\w ]{1,60}|Segmentation fault|\bSIG(?:SEGV|ABRT|KILL|FPE|ILL|BUS)\b"
-    r"|LLVM ERROR: .{1,200}"
+    r"|LLVM ERROR: .{1,200}|\bAborted(?= \(core dumped\))"
 )
+_ASSERTS = re.compile(r"\bAssertion [`']")
+_STAGE = re.compile(r" in make_(\w{1,40})")
 _AT_RUN_TIME = re.compile(
     r"an illegal memory access was encountered|misaligned address|device-side assert triggered"
     r"|an illegal instruction was encountered|unspecified launch failure"
@@ -91,7 +93,7 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
     "cause": re.compile(DIRECT_CAUSE),
     "error": re.compile(rf"^{RAISED.pattern}|{COMPILE_ERROR.pattern}"),
     "sentence": re.compile(
-        "|".join(each.pattern for each in (TRITON_OVERFLOW, _AT_RUN_TIME, _CRASH))
+        "|".join(each.pattern for each in (TRITON_OVERFLOW, _AT_RUN_TIME, _CRASH, _ASSERTS))
     ),
     "ptxas": re.compile(r"\bptxas"),
     "command": _COMMAND,
@@ -478,7 +480,13 @@ def _sentences(log: _Log) -> Iterator[Clue]:
             gpus = [sm for sm in KNOWN_CAPABILITIES if resource == "shared memory"]
             same = [f"sm_{sm}" for sm in gpus if _most_shared(sm) == limit]
             whose = f", that of {', '.join(same)}" if same else ""
-            words = f"a config needs {used:,} of {resource}; the limit is {limit:,}{whose}"
+            unit = " B" if resource == "shared memory" else ""
+            words = (
+                f"a config needs {used:,}{unit} of {resource}; the limit is {limit:,}{unit}{whose}"
+            )
+            yield Clue(line=at, words=words)
+        elif match := ASSERTION.search(line):
+            words = f"C++ code stops at {match['file']}, line {match['line']}: {match['said']}"
             yield Clue(line=at, words=words)
         elif match := _AT_RUN_TIME.search(line):
             words = f"a kernel fails on the GPU: {match[0]}"
@@ -506,6 +514,9 @@ def _errors(log: _Log) -> Iterator[LoggedError]:
         if not COMPILE_ERROR.search(lines[0]) and not inside:
             continue
         error = error_at(at, lines)
+        stage = frame and _STAGE.search(log.line(log.last("frame", at)))
+        if stage and is_generic(error.message):
+            error = replace(error, message=f"{error.message}, at stage {stage[1]}")
         cause = log.last("cause", at)
         if before and before.at < cause:
             # The first of a chain says why, and the last names the kernel.

@@ -81,9 +81,9 @@ LLVM_UNKNOWN_PROCESSOR = re.compile(r"'(sm_\w+)' is not a recognized processor")
 # the pass, where MLIR recovers (Triton 3.3 - 3.9). The assertion names the program, the file, the
 # line, and the function with its whole type, which may be longer than the rest.
 _CRASH = re.compile(r"^(?:LLVM ERROR\b|UNREACHABLE executed\b|Unreachable executed\b)")
-_ASSERTION = re.compile(
-    r"(?:^|[\s/])([\w.+-]{1,200}\.(?:cpp|cc|c|h|hpp|inc|td)):\d+: (?:[^\n]{0,8000}?: )?"
-    r"(Assertion [`'][^\n]{1,2000}?' failed)\.?\s*$"
+ASSERTION = re.compile(
+    r"(?:^|[\s/])(?P<file>[\w.+-]{1,200}\.(?:cpp|cc|c|h|hpp|inc|td)):(?P<line>\d+): "
+    r"(?:[^\n]{0,8000}?: )?(?P<said>Assertion [`'][^\n]{1,2000}?' failed)\.?\s*$"
 )
 # The parser of MLIR, in the message of what Triton 3.2 - 3.9 raises when it reads a file of IR.
 _PARSER = re.compile(r"Parse MLIR file failed|failed to parse", re.IGNORECASE)
@@ -210,15 +210,15 @@ def crash_words(log: str) -> str:
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for number in reversed(range(len(lines))):
-        if _CRASH.match(lines[number]) or _ASSERTION.search(lines[number]):
+        if _CRASH.match(lines[number]) or ASSERTION.search(lines[number]):
             return _words(lines, number)
     return ""
 
 
 def _words(lines: list[str], number: int) -> str:
-    assertion = _ASSERTION.search(lines[number])
+    assertion = ASSERTION.search(lines[number])
     if assertion:
-        return f"{assertion[1]}: {assertion[2]}"
+        return f"{assertion['file']}: {assertion['said']}"
     # LLVM's "UNREACHABLE executed at FILE:LINE" comes below what it has to say.
     below = number and lines[number].startswith("UNREACHABLE")
     return (f"{lines[number - 1]}; " if below else "")[:300] + lines[number][:300]

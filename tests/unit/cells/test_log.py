@@ -208,8 +208,8 @@ def test_releases_and_gpus_are_those_that_the_log_names() -> None:
                 "Hardware limit: 101376. Reducing block sizes or `num_stages` may help."
             ),
             (
-                "a config needs 262,144 of shared memory; the limit is 101,376, that of sm_86, "
-                "sm_88, sm_89, sm_120, sm_121"
+                "a config needs 262,144 B of shared memory; the limit is 101,376 B, that of "
+                "sm_86, sm_88, sm_89, sm_120, sm_121"
             ),
         ),
         (
@@ -217,6 +217,18 @@ def test_releases_and_gpus_are_those_that_the_log_names() -> None:
             "a config needs 640 of tensor memory; the limit is 512",
         ),
         ("worker died with SIGSEGV", "a process dies: SIGSEGV"),
+        ("Aborted (core dumped)", "a process dies: Aborted"),
+        (
+            (
+                "python: ../../../lib/Dialect/TritonGPU/Transforms/AccelerateMatmul.cpp:36: "
+                "int mlir::triton::gpu::{anonymous}::getMMAVersionSafe(int, DotOp): "
+                'Assertion `false && "computeCapability not supported"\' failed.'
+            ),
+            (
+                "C++ code stops at AccelerateMatmul.cpp, line 36: "
+                'Assertion `false && "computeCapability not supported"\' failed'
+            ),
+        ),
         (
             "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
             "a kernel fails on the GPU: an illegal memory access was encountered",
@@ -307,6 +319,15 @@ def test_a_launch_is_told_with_what_the_compiler_raised(own: str) -> None:
 def test_a_compilers_error_names_the_kernel_and_the_message(prefix: str) -> None:
     (clue,) = read_log(_prefixed(prefix, COMPILATION.format(launch="")), []).clues
     assert clue.words == f"kernel small does not compile: AssertionError: {SMALL}"
+
+
+def test_a_pass_that_fails_is_told_with_the_stage_whose_frame_is_above() -> None:
+    stage = '  File "/x/triton/backends/nvidia/compiler.py", line 300, in {}\n    pm.run(mod)\n'
+    raised = "RuntimeError: PassManager::run failed\n"
+    (told,) = read_log(stage.format("make_llir") + raised, []).clues
+    (other,) = read_log(stage.format("<lambda>") + raised, []).clues
+    assert other.words == f"a kernel does not compile: {raised.strip()}"
+    assert told.words == f"{other.words}, at stage llir"
 
 
 OLD = "Value 'sm_120' is not defined for option 'gpu-name'"
