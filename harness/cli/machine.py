@@ -124,7 +124,9 @@ def _torch() -> Check:
     try:
         return Check(ok=True, found=f"{metadata.version('torch')} (a CPU build is enough)")
     except metadata.PackageNotFoundError:
-        return Check(ok=False, found="not installed", advice="install a CPU build of torch")
+        return Check(
+            ok=False, found="not installed", advice="pip install torch (a CPU build is enough)"
+        )
 
 
 def _uv() -> Check:

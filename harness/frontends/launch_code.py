@@ -120,6 +120,8 @@ def capture_request(
 
 
 OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
+# The size of the terminal, which pytest and argparse ask for: no kernel depends on it.
+_OF_TERMINALS = frozenset({"COLUMNS", "LINES"})
 """Each child has a home and a temporary folder of its own, and sets these itself."""
 
 _Stamp = tuple[int, int, int]
@@ -152,9 +154,10 @@ def withheld(
 ) -> list[str]:
     """The user's variables that launch code reads, and that its environment does not have.
 
-    Those that children never get (`never`: a compiler's cache, say) are not among them.
+    Those that children never get (`never`: a compiler's cache, say) are not among them, nor the
+    size of the terminal.
     """
-    never |= OWN_VARIABLES
+    never |= OWN_VARIABLES | _OF_TERMINALS
     return sorted(reads.variables.keys() & os.environ.keys() - environment.keys() - never)
 
 

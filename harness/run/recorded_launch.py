@@ -51,7 +51,12 @@ def require_values(selection: Selection) -> None:
     repro = selection.repro
     compiler = front_end(repro.front_end)
     if not repro.ptx and compiler.interpreter is None:
-        raise UsageError(f"{repro.name}: launches of {compiler.title} cannot be run with values")
+        stage = "ptx" if "ptx" in compiler.stages else "cubin"
+        raise UsageError(
+            f"{repro.name}: launches of {compiler.title} cannot be run with values; a cell's "
+            f"{stage} can, on inputs that you name: `triage compile` lists the cells, "
+            f"`triage show CELL --stage {stage} > k.{stage}`, `triage run k.{stage} --buffer ...`"
+        )
 
 
 def small_selection(selection: Selection) -> Selection:

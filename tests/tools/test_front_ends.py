@@ -163,7 +163,7 @@ def test_matrix_history_bugs(toy: Triage) -> None:
 def test_what_it_cannot_do_is_one_line(toy: Triage) -> None:
     done = toy("run", *FAILING, "width=1,unroll=1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "scale.toy: launches of Toy cannot be run with values" in done.stderr
+    assert "scale.toy: launches of Toy cannot be run with values; a cell's ptx can" in done.stderr
     assert "Traceback" not in done.stderr
 
 

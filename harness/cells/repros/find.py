@@ -125,7 +125,7 @@ def _named(text: str) -> list[Repro]:
         for folder in _folders():
             if (folder / text / REPRO_FILE).is_file():
                 return _read(folder / text / REPRO_FILE)
-    if (Path(text) / REPRO_FILE).is_file():
+    if os.path.isfile(os.path.join(text, REPRO_FILE)):  # noqa: PTH113, PTH118 - any text
         return _read(Path(text) / REPRO_FILE)
     repros, errors = list_repros()
     if matching := [repro for repro in repros if fnmatchcase(repro.name, text)]:

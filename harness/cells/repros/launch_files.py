@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
+import shlex
 from pathlib import Path
 
 from harness.io.children.launch_code import TESTS
@@ -13,6 +15,8 @@ from harness.values.kernel import LaunchParameter, LaunchSpec
 
 # As a tree, a file takes up to 600 times its size.
 _MAX_BYTES = 1 << 20
+# Folders above a file in which its tests are looked for: those of `pkg/ops/k.py` are `pkg/tests`.
+_TESTS_ABOVE = 3
 OF_TESTS = LaunchSpec(
     name="tests", function=TESTS, parameters=(LaunchParameter(name="pytest", default=""),)
 )
@@ -57,9 +61,19 @@ def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
         return (LaunchSpec(name="main", function=None),)
     raise UsageError(
         f"{path}: launches nothing: it has no launch() function, no tests and no code under "
-        '`if __name__ == "__main__"`',
+        f'`if __name__ == "__main__"`{_tests_of(path)}',
         advice=launch_to_paste(tree),
     )
+
+
+def _tests_of(path: Path) -> str:
+    """The command for the first tests that import a file; empty where none near to it do."""
+    folders = [path.parent, *(folder / "tests" for folder in [*path.parents][:_TESTS_ABOVE])]
+    for test in itertools.chain.from_iterable(sorted(f.glob("test_*.py")) for f in folders):
+        with contextlib.suppress(OSError, UsageError):
+            if path.stem in ".".join(imported_modules(test)).split("."):
+                return f"; tests import it: `triage compile {shlex.quote(str(test))}`"
+    return ""
 
 
 def _is_of_tests(path: Path, body: list[ast.stmt]) -> bool:
@@ -82,22 +96,42 @@ def launch_to_paste(tree: ast.Module) -> str:
     kernel = next((f for f in functions if "jit" in map(_last_word, f.decorator_list)), None)
     if kernel is None:
         return ""
-    decorators = ast.Module(body=[ast.Expr(d) for d in kernel.decorator_list], type_ignores=[])
-    tuned = {node.value for node in ast.walk(decorators) if isinstance(node, ast.Constant)}
+    tuned = _tuned(tree, kernel)
     pointers = _pointers(kernel)
     arguments = [*kernel.args.posonlyargs, *kernel.args.args, *kernel.args.kwonlyargs]
     lines, words = [], []
+    by_name = ""
     for argument in arguments:
         name = argument.arg
         if argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation):
             words += [] if name in tuned else [f"{name}=64"]
+            by_name = "{}="
         elif name in pointers:
             lines.append(f'    {name} = torch.randn(1024, 1024, device="cuda")')
-            words.append(name)
+            words.append(by_name.format(name) + name)
         else:
-            words.append("1" if "stride" in name else "1024")
+            words.append(by_name.format(name) + ("1" if "stride" in name else "1024"))
     call = f"    {kernel.name}[(1024,)]({', '.join(words)})"
     return "\n".join(["def launch():", "    import torch", "", *lines, call])
+
+
+def _tuned(tree: ast.Module, kernel: ast.FunctionDef) -> set[str]:
+    """The parameters that a launch leaves out: a default, a config or a heuristic gives them."""
+    arguments = [*kernel.args.posonlyargs, *kernel.args.args]
+    with_default = arguments[len(arguments) - len(kernel.args.defaults) :]
+    with_default += [
+        argument
+        for argument, default in zip(kernel.args.kwonlyargs, kernel.args.kw_defaults, strict=True)
+        if default
+    ]
+    givers: list[ast.AST] = [*kernel.decorator_list]
+    if "autotune" in map(_last_word, kernel.decorator_list):
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        givers += [call for call in calls if _last_word(call) == "Config"]
+    nodes = itertools.chain.from_iterable(map(ast.walk, givers))
+    keys = itertools.chain.from_iterable(node.keys for node in nodes if isinstance(node, ast.Dict))
+    given = {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+    return given | {argument.arg for argument in with_default}
 
 
 def _last_word(node: ast.expr) -> str:

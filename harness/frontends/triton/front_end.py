@@ -506,8 +506,8 @@ def _libraries() -> dict[str, str]:
         return {name: version_beside(name) for name in ("torch", "numpy")}
     except ModuleNotFoundError as error:
         raise InfrastructureError(
-            f"{error.name} is not installed beside triage, and launch code needs it; install it "
-            "there: a CPU build is enough"
+            f"{error.name} is not installed beside triage, and launch code needs it: "
+            f"pip install {error.name} (a CPU build is enough)"
         ) from error
 
 

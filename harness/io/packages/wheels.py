@@ -294,7 +294,8 @@ def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
             if name not in named:
                 continue  # what shares it does without it here, too
             raise InfrastructureError(
-                f"{name} is not installed beside triage, and a compiler shares it; install it there"
+                f"{name} is not installed beside triage, and a compiler shares it: "
+                f"pip install {name}"
             ) from error
         packages[name] = _shared(name, package)
         open_names += needs(package)

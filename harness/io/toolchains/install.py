@@ -436,8 +436,8 @@ def installed_triton() -> Compiler:
         version = version_beside(TRITON)
     except ModuleNotFoundError as error:
         raise InfrastructureError(
-            "no Triton is installed beside triage; install one there (kernel-triage[torch] brings "
-            "it along), or name a version"
+            "no Triton is installed beside triage: pip install triton, or name a version: "
+            "--triton 3.6.0"
         ) from error
     package = installed_package()
     digest = hashlib.sha256()

@@ -199,8 +199,12 @@ def test_a_secret_is_not_kept(launch: Launch) -> None:
 def test_a_variable_that_was_not_passed_is_named(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = launch.run("import os; os.environ.get('MY_SECRET'); os.environ.get('MY_DIM')")
+    reads = launch.run(
+        "import os; os.environ.get('MY_SECRET'); os.environ.get('MY_DIM'); "
+        "os.environ.get('COLUMNS')"
+    )
     assert withheld(reads, launch.env) == []
     monkeypatch.setenv("MY_SECRET", "1")
     monkeypatch.setenv("MY_DIM", "64")
+    monkeypatch.setenv("COLUMNS", "80")
     assert withheld(reads, launch.env) == ["MY_SECRET"]

@@ -301,14 +301,19 @@ def test_a_malformed_repro(here: Path, text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../mine", "repros/mine", "", ".", "..", "/mine", "min\0e", "x" * 5000, "other::k"]
+    "name", ["../mine", "repros", "", ".", "..", "/mine", "min\0e", "x" * 5000, "other::k"]
 )
 def test_names_that_are_no_repro(here: Path, name: str) -> None:
     repro(here, "kernel: k\n")
     said = refused(name)
-    is_folder = name in ("repros/mine", ".", "..")
+    is_folder = name in ("repros", ".", "..")
     assert said.startswith(f"{name}: `--kernel` takes " if is_folder else "no kernel ")
     assert len(said) < 400
+
+
+def test_the_folder_of_a_repro_is_its_name(here: Path) -> None:
+    repro(here, "kernel: k\n")
+    assert [found.name for found in find_kernels("repros/mine")] == ["mine"]
 
 
 def test_near_names_are_told(here: Path) -> None:
@@ -404,8 +409,42 @@ def scale(x_ptr, out, n, stride, factor, BLOCK: tl.constexpr, EVEN: tl.constexpr
     assert lines[0] == "def launch():"
     assert [line.split()[0] for line in lines[3:-1]] == ["x_ptr", "out"]
     assert lines[-1] == "    scale[(1024,)](x_ptr, out, 1024, 1, 1024, EVEN=64)"
+    assert "tests import it" not in str(caught.value)
     (here / "k.py").write_text(f"{text}\n{caught.value.advice}\n")
     assert [launch.name for launch in launches_of_script(here / "k.py")] == ["launch"]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "parameters", "arguments"),
+    [
+        ("triton.heuristics({'EVEN': lambda a: a['n'] % a['K'] == 0})",
+         "n, K: tl.constexpr, EVEN: tl.constexpr", "1024, K=64"),
+        ("triton.autotune(CONFIGS, key=['n', 'K'])", "n, SIZE: tl.constexpr, K: tl.constexpr",
+         "1024, K=64"),
+        ("triton.jit", "n, SIZE: tl.constexpr, K: tl.constexpr = 2", "1024, SIZE=64"),
+        ("triton.jit", "n, SIZE: tl.constexpr, k, *, K: tl.constexpr = 2", "1024, SIZE=64, k=1024"),
+    ],
+)  # fmt: skip
+def test_a_launch_to_paste_gives_what_nothing_else_gives(
+    here: Path, decorator: str, parameters: str, arguments: str
+) -> None:
+    configs = "CONFIGS = [triton.Config({'SIZE': 64})]\n"
+    text = f"{configs}@{decorator}\n@triton.jit\ndef k({parameters}): ...\n"
+    (here / "k.py").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        launches_of_script(here / "k.py")
+    assert caught.value.advice.splitlines()[-1] == f"    k[(1024,)]({arguments})"
+
+
+def test_what_launches_nothing_names_the_tests_that_import_it(here: Path) -> None:
+    for folder in ("pkg/ops", "pkg/tests"):
+        (here / folder).mkdir(parents=True)
+    (here / "pkg/ops/swiglu.py").write_text("def swiglu(): ...\n")
+    (here / "pkg/tests/test_broken.py").write_text("import (")
+    (here / "pkg/tests/test_other.py").write_text("import swiglu_too\n")
+    (here / "pkg/tests/test_ops.py").write_text("from pkg.ops.swiglu import swiglu\n")
+    message = refused("pkg/ops/swiglu.py")
+    assert message.endswith("; tests import it: `triage compile pkg/tests/test_ops.py`")
 
 
 @pytest.mark.parametrize(
