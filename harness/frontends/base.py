@@ -7,6 +7,7 @@ bisection, blame, reduction, reports) speaks to this class, and to no compiler.
 
 from __future__ import annotations
 
+import difflib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -601,9 +602,11 @@ def _wanted_records(
     names = sorted({record.kernel for record in value.records})
     where = "; ".join(filter(None, [where, *value.notes, value.passed_over]))
     if names:
+        near = difflib.get_close_matches(pattern or "", names, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
         raise CaptureError(
-            f"{repro.file}: kernel {repro.kernel!r} is never launched; "
-            f"launched are {', '.join(names)} ({where})"
+            f"{repro.file}: kernel {pattern!r} is never launched; "
+            f"{hint}launched are {', '.join(names)} ({where})"
         )
     raise CaptureError(f"{repro.file}: no {title} kernel is launched ({where})")
 

@@ -99,7 +99,7 @@ class VerdictFacts(NamedTuple):
 
 
 VERDICTS = {
-    VerdictKind.OK: VerdictFacts(Says.WORKS, "O"),
+    VerdictKind.OK: VerdictFacts(Says.WORKS, "✓"),
     VerdictKind.SICK: VerdictFacts(Says.WORKS, "S"),
     VerdictKind.TRAP_STUB: VerdictFacts(Says.FAILS, "T"),
     VerdictKind.OUT_OF_RESOURCES: VerdictFacts(Says.FAILS, "R"),

@@ -33,6 +33,12 @@ def test_two_kernels_or_none_are_a_wrong_usage(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_report_asks_at_once_for_whom_it_is(triage: Triage) -> None:
+    done = triage("report", "absent.py", "--sm", "90a")
+    assert done.returncode == 2
+    assert "Missing option '--for'. It is one of triton, nvidia, " in done.stderr
+
+
 @pytest.mark.parametrize(("word", "is_told"), [("b.py", True), ("c.py", False)])
 def test_a_pattern_that_the_shell_took_apart_is_to_be_quoted(
     triage: Triage, word: str, *, is_told: bool

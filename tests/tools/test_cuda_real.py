@@ -112,6 +112,7 @@ def test_what_cannot_be_compiled_is_one_line(cuda: Triage, tmp_path: Path) -> No
     for words, line in (
         (("--kernel", "none.cu"), "none.cu: it defines no __global__ function"),
         (("--kernel", "scale.cu::other"), "kernel 'other' is never launched; launched are scale"),
+        (("--kernel", "scale.cu::scal"), "is never launched; did you mean scale? launched are"),
         (("--kernel", "binary.cu"), "binary.cu: not CUDA C++: it holds binary data"),
         (("--kernel", "absent.cu"), "absent.cu: no such file"),
         (("--kernel", "scale.cu", "--triton", "3.6.0"), "--triton does not apply"),

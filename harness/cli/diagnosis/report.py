@@ -74,11 +74,17 @@ class _Addressee(click.ParamType[str]):
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
         return f"[{'|'.join(self._fixed)}|KIND]"
 
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return f"It is one of {self._forms()}; `triage blame` says what is to blame."
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self._fixed or (value in kinds() and front_end(value).issue_fields):
             return value
-        forms = [kind for kind in kinds() if front_end(kind).issue_fields]
-        return self.fail(f"{value!r} is not one of {', '.join((*self._fixed, *forms))}", param, ctx)
+        return self.fail(f"{value!r} is not one of {self._forms()}", param, ctx)
+
+    def _forms(self) -> str:
+        compilers = (kind for kind in kinds() if front_end(kind).issue_fields)
+        return ", ".join((*self._fixed, *compilers))
 
 
 class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):

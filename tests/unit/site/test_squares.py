@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+import jinja2
 import msgspec
 from nights import row
 
@@ -22,6 +24,7 @@ from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workaround.rank.order import KeptConfig, KeptRank
 
+TEMPLATES = Path(__file__).parents[3] / "templates"
 _decode = msgspec.json.Decoder(BugFacts).decode
 
 
@@ -32,6 +35,13 @@ def facts(of: Row) -> BugFacts:
 def test_every_verdict_has_a_letter_of_its_own() -> None:
     assert set(LETTERS) == set(VerdictKind)
     assert len(set(LETTERS.values())) == len(LETTERS)
+
+
+def test_a_value_at_an_axis_is_short() -> None:
+    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True)
+    tick = templates.get_template("charts.svg.j2").module.tick  # type: ignore[attr-defined]
+    values = (0, 0.25, 50.0, 5_000, 10_000, 200_000.0, 2_500_000)
+    assert [tick(value) for value in values] == ["0", "0.25", "50", "5,000", "10k", "200k", "2.5M"]
 
 
 def test_names_of_files_are_safe_and_different() -> None:
@@ -53,7 +63,7 @@ def test_a_grid_that_is_too_large_keeps_what_fails() -> None:
     cells[9] = facts(row("ptxas_ice", "s1", warps=5, ptxas="2.0"))
     whole = config_grid("default", cells, lambda cell: cell)
     assert (len(whole.lines), whole.left_out) == (8, "")
-    assert [square and square.letter for square in whole.lines[4].squares] == ["O", "I"]
+    assert [square and square.letter for square in whole.lines[4].squares] == ["✓", "I"]
     cut = config_grid("default", cells, lambda cell: cell, most=6)
     assert [line.label for line in cut.lines].count(whole.lines[4].label) == 1
     assert len(cut.lines) == 3
