@@ -35,6 +35,7 @@ from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results, read_results
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
+from harness.frontends.file_front_end import PassedOnFrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.io.files.locations import cache_dir, cache_path, home_dir, home_path, offline
 from harness.io.packages.index import Release
@@ -70,7 +71,7 @@ from harness.values.errors import (
     TriageError,
     UsageError,
 )
-from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON
+from harness.values.toolchain import NO_ASSEMBLER, PTXAS, TRITON
 
 _GIB = 1 << 30
 _ROOM = 3 * _GIB
@@ -319,7 +320,7 @@ def list_command(*, distributions: tuple[str, ...], available: bool, as_json: bo
     damaged = list_damaged()
     for error in damaged.values():
         print_note(str(error))
-    offered: dict[str, list[str]] = {}
+    offered: dict[str, list[str] | None] = {}
     if available:
         offered = {
             TRITON: [str(version) for version in available_triton()],
@@ -342,7 +343,7 @@ def list_command(*, distributions: tuple[str, ...], available: bool, as_json: bo
         document = {"schema": 1, "installed": rows, "available": offered or None}
         print_json({**document, "damaged": list(damaged)})
     else:
-        lists = (say(f"{kind}: {', '.join(versions)}") for kind, versions in offered.items())
+        lists = (say(f"{kind}: {_listed(versions)}") for kind, versions in offered.items())
         print_said([_installed_said(installed), *lists])
     raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
 
@@ -351,13 +352,17 @@ def _dated(build: Release) -> dict[str, object]:
     return {"version": str(build.version), "uploaded": build.uploaded, "sha256": build.sha256}
 
 
-def _versions(tool: FrontEnd | BackEnd) -> list[str]:
-    """What there is of a tool; none, and a note, where that cannot be found out."""
+def _listed(versions: list[str] | None) -> str:
+    return "not known" if versions is None else ", ".join(versions) or "none for this machine"
+
+
+def _versions(tool: FrontEnd | BackEnd) -> list[str] | None:
+    """What there is of a tool; None, and a note, where that cannot be found out."""
     try:
         return list(map(str, tool.available()))
     except TriageError as error:
         print_note(str(error))
-        return []
+        return None
 
 
 def _installed_said(installed: Sequence[Toolchain]) -> Block:
@@ -431,7 +436,8 @@ def _split(name: str) -> tuple[str, str]:
 
 def _compilers() -> list[str]:
     """The kinds of compilers that have versions, longest names first: one may begin another."""
-    return sorted((kind for kind in kinds() if kind != PTX), key=len, reverse=True)
+    versioned = (kind for kind in kinds() if not isinstance(front_end(kind), PassedOnFrontEnd))
+    return sorted(versioned, key=len, reverse=True)
 
 
 def _assemblers() -> dict[str, BackEnd]:

@@ -69,6 +69,18 @@ def test_every_kernel_of_a_file_with_every_config(cuda: Triage) -> None:
     assert (one["target"], one["ptxas"], one["verdict"]) == ("sm_100f", "13.1.115", "ok")
 
 
+def test_a_kernel_of_a_header_that_does_nothing_is_left_out_unless_it_is_named(
+    cuda: Triage,
+) -> None:
+    (cuda.folder / "empty.h").write_text("template <class T> __global__ void Empty() {}\n")
+    text = "__global__ void none() {}\n__global__ void k(int *x) { x[0] = 1; }\n"
+    call = "void f() { Empty<int><<<1, 1>>>(); }\n"
+    (cuda.folder / "calls.cu").write_text(f'#include "empty.h"\n{text}{call}')
+    for name, found in (("calls.cu", {"none", "k"}), ("calls.cu::Em*", {"Empty"})):
+        rows = cuda.compile("--kernel", name, "--sm", "90a", *NVCC, code=0)["cells"]
+        assert {row["kernel"].partition("::")[2] for row in rows} == found
+
+
 @pytest.mark.parametrize(
     ("file", "verdict", "stage", "said"),
     [

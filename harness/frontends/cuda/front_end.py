@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -332,11 +333,12 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         file = place.launch.spec.file or repro.file
         source = read_source(file)
         # Of what is refused, the source names the kernels.
-        defined = kernels_in(source) or [repro.kernel or file.stem]
+        named = [repro.kernel] if repro.kernel else []
+        defined = kernels_in(source) or named or [file.stem]
         entries: dict[str, dict[str, Any]] = {}
         records: list[LaunchFacts] = []
         for job, lowering in zip(jobs, lowerings, strict=True):
-            for kernel in _kernels(bench, lowering, defined):
+            for kernel in _kernels(bench, lowering, defined, named):
                 block = block_of(source, kernel.name, job.config, file)
                 facts = facts_of(kernel, block)
                 record = content_key(file=lowering.key, kernel=kernel.name, **facts)
@@ -385,13 +387,19 @@ def _job(launch: CapturedLaunch, record: LaunchFacts) -> CudaJob:
 
 
 def _kernels(
-    bench: Workbench, lowering: Kept[Lowering], defined: list[str]
+    bench: Workbench, lowering: Kept[Lowering], defined: list[str], named: list[str]
 ) -> list[CompiledKernel]:
-    """The kernels in the PTX that was left; without one, those of these names."""
+    """The kernels in the PTX that was left; without one, those that the file defines.
+
+    Kernels of a library that do nothing are left out, unless the user names them.
+    """
     sha256 = lowering.artifacts.get("ptx")
     if sha256 is None:
         return [CompiledKernel(name=name) for name in defined]
-    return kernels_of(bench.store.artifacts.get(sha256).decode(errors="replace"))
+    kernels = kernels_of(bench.store.artifacts.get(sha256).decode(errors="replace"))
+    asked = (*defined, *named)
+    own = [k for k in kernels if not k.is_empty or any(fnmatchcase(k.name, a) for a in asked)]
+    return own or kernels
 
 
 CUDA_FRONT_END = _CudaFrontEnd(NVCC_DRIVER)

@@ -178,11 +178,19 @@ def display_name(mangled: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledKernel:
-    """A kernel as it is shown, its name in the PTX, and the threads that its bounds allow."""
+    """A kernel as it is shown, its name in the PTX, and the threads that its bounds allow.
+
+    `is_empty`: it returns at once, as one that a library only asks for its attributes.
+    """
 
     name: str
     entry: str | None = None
     most_threads: int | None = None
+    is_empty: bool = False
+
+
+# The head of a kernel, and a body that begins with its end: lines of the source, labels, `ret`.
+_RETURNS = r"[^{]*\{(?:\s|//[^\n]*|\.loc\b[^\n]*|[$\w]+:)*ret;"
 
 
 def kernels_of(ptx: str) -> list[CompiledKernel]:
@@ -197,6 +205,7 @@ def kernels_of(ptx: str) -> list[CompiledKernel]:
             name=name if names.count(name) == 1 else entry,
             entry=entry,
             most_threads=bounds_in(ptx, entry),
+            is_empty=bool(re.search(rf"\.entry\s+{re.escape(entry)}\b{_RETURNS}", ptx)),
         )
         for name, entry in zip(names, entries, strict=True)
     ]

@@ -60,7 +60,10 @@ def read_pins(text: str, name: str) -> ProjectPins:
         raise ConfigurationError(f"{name}: not TOML: {error}") from error
     pins = dict(reversed([*found]))
     if not pins:
-        raise ConfigurationError(f"{name}: it names neither torch nor triton")
+        raise ConfigurationError(
+            f"{name}: it names neither torch nor triton, and what the packages that it names "
+            "require is not read; add the line of torch that is installed with them"
+        )
     return ProjectPins(**pins)
 
 

@@ -12,12 +12,32 @@ from harness.frontends.cuda.source import (
     configs_of,
     display_name,
     kernels_in,
+    kernels_of,
     sources_sha256,
 )
 from harness.values.errors import UsageError
 from harness.values.outcome import Lowering, ProcessEnd
 
 FILE = Path("k.cu")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_empty"),
+    [
+        ("\n\n\tret;\n\n", True),
+        ("\n\t.loc\t1 3 5\n$L__func_begin0:\n// %bb.0:\n\tret;\n$L__end:\n", True),
+        (".reg .b32 %r<2>;\n\tmov.u32 %r1, 0;\n\tret;\n", False),
+        ("bra done;\ndone:\nret;\n", False),
+    ],
+)
+def test_a_kernel_that_returns_at_once_is_empty(body: str, *, is_empty: bool) -> None:
+    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+    other = ".visible .entry kk()\n{\n.reg .b32 %r<2>;\nmov.u32 %r1, 0;\nret;\n}\n"
+    kernels = kernels_of(f"{head}{other}.visible .entry k(.param .u64 p)\n{{{body}}}\n")
+    assert [(kernel.name, kernel.is_empty) for kernel in kernels] == [
+        ("kk", False),
+        ("k", is_empty),
+    ]
 
 
 def test_configs_are_every_combination() -> None:

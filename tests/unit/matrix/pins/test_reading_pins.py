@@ -41,6 +41,7 @@ def test_what_a_file_pins(name: str, text: str, requirements: list[str]) -> None
     ("name", "text", "says"),
     [
         ("requirements.txt", "", "neither torch nor triton"),
+        ("requirements.txt", "vllm==0.33.0", "what the packages that it names require is not read"),
         ("requirements.txt", "\x00\x1b[31m", "neither torch nor triton"),
         ("uv.lock", "[[package", "uv.lock: not TOML"),
         ("uv.lock", "package = 3", "neither torch nor triton"),
