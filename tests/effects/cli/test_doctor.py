@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import uv
+from click.testing import CliRunner
 from packaging.version import Version
 
 from harness.cli import machine as doctor
@@ -54,6 +56,21 @@ def test_an_index_without_a_wheel_for_this_python(
     check = found("package index")
     assert check.ok is bool(tritons)
     assert said in check.found
+
+
+def test_what_is_listed_has_versions_or_says_that_they_are_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("available_triton", "available_ptxas", "available_nvdisasm"):
+        monkeypatch.setattr(doctor, name, list)
+    done = CliRunner().invoke(doctor.toolchain_command, ["list", "--available"])
+    listed = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
+    assert listed.keys() & set(kinds()) == set(kinds()) - {PTX, "tileir"}
+    # The cache is empty and the index is not asked; of what was asked, nothing fits.
+    assert (listed["cutile"], listed["triton"]) == ("not known", "none for this machine")
+    done = CliRunner().invoke(doctor.toolchain_command, ["list", "--available", "--json"])
+    available = json.loads(done.stdout)["available"]
+    assert (available["cutile"], available["triton"]) == (None, [])
 
 
 def test_uv_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
