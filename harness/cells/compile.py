@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
     """The rows in plan order, and what else a reader should know.
 
     `failures` are the captures that failed where others succeeded, `samples` say which configs were
-    left out. `cpu_seconds` is what the
-    compilers used in this run, `wall_seconds` the run as a whole.
+    left out, `launches` are as in `Steering`. `cpu_seconds` is what the compilers used in this run,
+    `wall_seconds` the run as a whole.
     """
 
     rows: tuple[Row, ...]
@@ -53,6 +53,7 @@ class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[Sample, ...]
     wall_seconds: float
     cpu_seconds: float
+    launches: Mapping[str, str] = {}
 
 
 _MOST_CONFIGS = 32
@@ -73,11 +74,13 @@ class Survey(Steering):
     ) -> None:
         self._words, self._verb, self._done = words, verb, done
         self.samples: list[Sample] = []
+        self.launches: dict[str, str] = {}
 
     def choose(
         self, place: CapturePlace, plan: Plan, kept: Container[PlannedCell] = ()
     ) -> Sequence[PlannedCell]:
         """All but the configs that are left out, of which none is among those that are `kept`."""
+        self.launches |= _told_apart(plan.cells)
         repro = place.selection.repro
         if repro.kernel or repro.group or place.selection.config.wanted:
             return plan.cells
@@ -114,6 +117,49 @@ class Survey(Steering):
                 )
             )
         return chosen
+
+
+# What is said of an argument: constants first, which decide the most.
+_SAID = ("constexpr", "tensor", "descriptor", "none", "scalar", "value")
+_MOST_SAID = 4
+_LONGEST_SAID = 24
+
+
+def _told_apart(cells: Sequence[PlannedCell]) -> dict[str, str]:
+    """By cell: the arguments that all configs of its launch share, and not every other launch.
+
+    `BLOCK=8192, x=float16`. Of the cells of one place; cells of which nothing can be said are none.
+    """
+    kernels: dict[str, dict[str, dict[str, str]]] = {}
+    for cell in cells:
+        said = _said(cell.record) if cell.record else {}
+        launches = kernels.setdefault(cell.cell.kernel, {})
+        shared = launches.setdefault(cell.cell.launch, said)
+        launches[cell.cell.launch] = {n: word for n, word in shared.items() if said.get(n) == word}
+    differing: dict[str, set[str]] = {}
+    for kernel, launches in kernels.items():
+        facts = Counter(fact for said in launches.values() for fact in said.items())
+        differing[kernel] = {n for (n, _), times in facts.items() if times < len(launches)}
+    told: dict[str, str] = {}
+    for cell in cells:
+        name = cell.cell.kernel
+        said = kernels[name][cell.cell.launch]
+        words = [f"{n}={word}" for n, word in said.items() if n in differing[name]]
+        if words:
+            more = ["..."] if len(words) > _MOST_SAID else []
+            told[str(cell.cell)] = ", ".join([*words[:_MOST_SAID], *more])
+    return told
+
+
+def _said(record: LaunchFacts) -> dict[str, str]:
+    said: dict[str, str] = {}
+    for kind in _SAID:
+        for argument in record.arguments:
+            word = "None" if kind == "none" else f"{argument.get(kind)}"
+            # Parameters of a config have their own place in a heading.
+            if kind in argument and argument["name"] not in record.config:
+                said |= {str(argument["name"]): word} if len(word) <= _LONGEST_SAID else {}
+    return said
 
 
 def _launch_of(cell: PlannedCell) -> str:
@@ -197,6 +243,7 @@ async def compile_selections(
         failures=tuple(dict.fromkeys(str(error) for error in run.failures)),
         notes=tuple(dict.fromkeys(run.notes)),
         samples=tuple(steering.samples),
+        launches=steering.launches,
         wall_seconds=time.monotonic() - started,
         cpu_seconds=cpu_seconds,
     )

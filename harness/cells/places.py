@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -136,12 +136,14 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
 class Steering:
     """Takes every cell, as it comes, until the end; `samples` say what it left out then.
 
+    `launches` tell, by cell, the launches of one kernel apart, where their arguments do.
     `at_once` cells may be in the works at a time: without a bound, all are lowered before the first
     is done.
     """
 
     at_once: int = 1 << 20
     samples: Sequence[Sample] = ()
+    launches: Mapping[str, str] = {}
 
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:  # noqa: ARG002
         """The cells to work on, in order."""

@@ -15,8 +15,10 @@ from harness.values.row import Row
 _LEFT_OUT = ("cell", "s")
 
 
-def rows_as_markdown(rows: Sequence[Row], samples: Sequence[Sample] = ()) -> str:
-    """A table and its survivorship for each launch, target and toolchain, in order."""
+def rows_as_markdown(
+    rows: Sequence[Row], samples: Sequence[Sample] = (), launches: Mapping[str, str] = {}
+) -> str:
+    """As `rows_said`."""
     parts = []
     for group in group_rows(rows):
         columns = columns_of(group, lifted_of(group))
@@ -29,7 +31,7 @@ def rows_as_markdown(rows: Sequence[Row], samples: Sequence[Sample] = ()) -> str
         ]
         suspects = Counter(row.suspect for row in group if row.suspect)
         fates += [f"- {count} statically suspect: {words}" for words, count in suspects.items()]
-        parts += [f"**{_escape(heading_of(group))}**", "", _table(shown), ""]
+        parts += [f"**{_escape(heading_of(group, launches))}**", "", _table(shown), ""]
         parts += ["\n".join([grouped.headline, "", *map(_escape, fates)]).rstrip(), ""]
     parts += [_escape(sample.words) for sample in samples]
     return "\n".join(parts).rstrip() + "\n"

@@ -20,10 +20,16 @@ _MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
 
-def rows_said(rows: Sequence[Row], width: int, samples: Sequence[Sample] = ()) -> list[Block]:
+def rows_said(
+    rows: Sequence[Row],
+    width: int,
+    samples: Sequence[Sample] = (),
+    launches: Mapping[str, str] = {},
+) -> list[Block]:
     """A table and its survivorship for each launch, target and toolchain, in order.
 
-    `samples` say which configs were left out. `width` is that of the reader's console in
+    `samples` say which configs were left out, `launches` by cell what tells its launch from the
+    others of the kernel. `width` is that of the reader's console in
     characters; columns that do not fit are left out.
     """
     parts: list[Block] = []
@@ -32,12 +38,12 @@ def rows_said(rows: Sequence[Row], width: int, samples: Sequence[Sample] = ()) -
         groups = list(run)
         if len(groups) > _MOST_TABLES:
             rows_of_tools = [row for group in groups for row in group]
-            words = _program_words(groups[0][0]) + _config_words(rows_of_tools)
+            words = _program_words(groups[0][0], launches) + _config_words(rows_of_tools)
             parts += [say(words, Tone.HEAD), _table(rows_of_tools, width, left_out)]
             parts += [*_fates_said(rows_of_tools), BLANK]
             continue
         for group in groups:
-            parts += [say(heading_of(group), Tone.HEAD), _table(group, width, left_out)]
+            parts += [say(heading_of(group, launches), Tone.HEAD), _table(group, width, left_out)]
             headline = survivors(group, untried(group, samples)).headline
             parts += [say(headline, Tone.HEAD), *_fates_said(group), BLANK]
     if left_out:
@@ -52,9 +58,9 @@ def _one_program(rows: Sequence[Row]) -> object:
     return same if len(rows) == 1 else rows
 
 
-def heading_of(rows: Sequence[Row]) -> str:
+def heading_of(rows: Sequence[Row], launches: Mapping[str, str] = {}) -> str:
     """What all rows of one group share: kernel, launch, target, toolchain, parameters, PTX."""
-    words = f"{_program_words(rows[0])} · {_tool(rows[0])}"
+    words = f"{_program_words(rows[0], launches)} · {_tool(rows[0])}"
     return words + _config_words(rows) + _ptx_words(rows)
 
 
@@ -69,8 +75,9 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
     return {name: next(iter(distinct)) for name, distinct in values.items() if len(distinct) == 1}
 
 
-def _program_words(row: Row) -> str:
-    return f"{row.kernel} · {row.launch} · {row.target} · {row.compiler_name}"
+def _program_words(row: Row, launches: Mapping[str, str]) -> str:
+    told = f" ({launches[row.cell]})" if row.cell in launches else ""
+    return f"{row.kernel} · {row.launch}{told} · {row.target} · {row.compiler_name}"
 
 
 def _tool(row: Row) -> str:

@@ -100,7 +100,7 @@ def command(
     if as_json:
         print_json(compile_document(report))
     elif as_markdown:
-        in_full = rows_as_markdown(rows, report.samples)
+        in_full = rows_as_markdown(rows, report.samples, report.launches)
         print_text(summary_as_markdown(summarize(rows, report.samples)) if many else in_full)
     else:
         _print(report, words, many=many)
@@ -117,7 +117,7 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
         print_said(summary_said(summarize(rows, report.samples)))
         steps = _first_look(rows, words)
     else:
-        print_said(rows_said(rows, console.width, report.samples))
+        print_said(rows_said(rows, console.width, report.samples, report.launches))
         kinds = {row.compiler for row in rows if row.compiler}
         steps = next_steps(rows, words, {kind: stages_of(kind) for kind in kinds})
     if steps:

@@ -62,6 +62,14 @@ def surveyed(
     return [cell.record for cell in chosen if cell.record], [s.words for s in survey.samples]
 
 
+def launches_told(cells: list[PlannedCell]) -> dict[str, str]:
+    repro = SimpleNamespace(kernel="k", group="")
+    place = cast("CapturePlace", SimpleNamespace(selection=SimpleNamespace(repro=repro)))
+    survey = Survey(SelectionOptions(kernel="test_k.py", sm=["90a"]))
+    survey.choose(place, cast("Plan", SimpleNamespace(cells=cells)))
+    return survey.launches
+
+
 def of_many_tests() -> list[PlannedCell]:
     """As of a test with parameters: 4 x 4 types, 3 x 4 sizes of blocks."""
     return [
@@ -134,3 +142,34 @@ def test_a_kernel_or_a_config_that_is_named_gets_every_launch() -> None:
         assert len(records) == len(cells)
         assert notes == []
     assert len(surveyed(cells[:32])[0]) == 32
+
+
+def test_launches_of_one_kernel_are_told_apart_by_what_their_configs_share() -> None:
+    cells = [
+        cell({"num_warps": warps, "TUNED": warps}, nth, tuned=True, x=x, y="int8", BLOCK=block, N=n)
+        for nth, block, x, n in ((1, 1024, "float32", 7), (2, 1024, "float16", 7))
+        for warps in (4, 8)
+    ]
+    # Two configs of what is counted as one launch, with sizes of their own.
+    cells += [
+        cell({"num_warps": warps}, 3, tuned=False, x="float16", y="int8", BLOCK=64 * warps, N=7)
+        for warps in (4, 8)
+    ]
+    told = launches_told(cells)
+    assert [told[str(one.cell)] for one in cells] == [
+        *["BLOCK=1024, x=float32"] * 2,
+        *["BLOCK=1024, x=float16"] * 2,
+        *["x=float16"] * 2,
+    ]
+    # Of one launch, or of launches that are alike in all that is known, there is nothing to say.
+    assert launches_told(cells[:2]) == {}
+    assert launches_told([cell({}, nth, tuned=False, x="int8") for nth in (1, 2)]) == {}
+    # A long list ends: constants come first.
+    many = {f"x{n}": ("int8", "float16") for n in range(4)} | {"BLOCK": (16, 32)}
+    pair = [
+        cell({}, nth + 1, tuned=False, **{name: one[nth] for name, one in many.items()})
+        for nth in (0, 1)
+    ]
+    assert launches_told(pair)[str(pair[1].cell)] == (
+        "BLOCK=32, x0=float16, x1=float16, x2=float16, ..."
+    )

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from harness.cells.next_steps import next_steps
 from harness.cells.spelling import SelectionOptions
+from harness.tables.markdown import rows_as_markdown
 from harness.tables.rows import rows_said
 from harness.tables.survivors import common_reason, group_rows, survivors
 from harness.tables.terminal import for_terminal
@@ -58,6 +59,17 @@ def test_one_config_on_many_ptxas_is_one_table() -> None:
     assert "3 sick" in text
     few = printed(rows[:3], 160)
     assert few.count("num_warps=4") == few.count("regs") == 3
+
+
+def test_a_heading_says_what_tells_its_launch_from_the_others() -> None:
+    rows = [replace(row(num_warps=4), launch=name, cell=name) for name in ("main", "main#3")]
+    told = {"main#3": "BLOCK=8192, x=float16"}
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(for_terminal(rows_said(rows, 120, launches=told)))
+    for text in (capture.get(), rows_as_markdown(rows, launches=told)):
+        assert "k · main · sm_90a" in text
+        assert "k · main#3 (BLOCK=8192, x=float16) · sm_90a" in text
 
 
 def test_one_table_for_each_toolchain_however_the_rows_come() -> None:
