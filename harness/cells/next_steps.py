@@ -34,9 +34,8 @@ def next_steps(
     # What does not work first, then the worst of the sick.
     order = sorted(rows, key=lambda row: (row.verdict.compiles, -(row.spill_stores or 0)))
     for row in order:
-        kind = row.verdict
-        if kind is not VerdictKind.OK:
-            for command, why in _steps_for(row, kind, words, stages or {}):
+        if row.verdict is not VerdictKind.OK:
+            for command, why in _steps_for(row, rows, words, stages or {}):
                 steps.setdefault(why, command)
     if any(row.suspect for row in rows):
         # Configs are held to one another: one that is chosen has none beside it.
@@ -48,10 +47,11 @@ def next_steps(
 
 
 def _steps_for(
-    row: Row, kind: VerdictKind, words: SelectionOptions, stages: Mapping[str, Sequence[str]]
+    row: Row, rows: Sequence[Row], words: SelectionOptions, stages: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str]]:
+    kind = row.verdict
     if kind is VerdictKind.SICK:
-        steps = _mend(row, words)
+        steps = _mend(row, rows, words)
         if row.instructions is not None:
             why = "where it spills (LDL, STL)" if row.spill_stores else "its instructions"
             steps.append((show_command(row.short, "sass"), why))
@@ -61,7 +61,7 @@ def _steps_for(
     if kind is VerdictKind.OUT_OF_RESOURCES:
         if not row.compiler:
             return [(show_command(row.short, "log"), "what it asks of the target")]
-        return _mend(row, words)[:1]
+        return _mend(row, rows, words)[:1]
     if row.compiler and row.stage != Stage.CUBIN.value:
         title = compiler_name(row.compiler)
         # Nothing comes before the first stage: what was printed is all there is.
@@ -85,12 +85,12 @@ def _steps_for(
     ]
 
 
-def _mend(row: Row, words: SelectionOptions) -> list[tuple[str, str]]:
+def _mend(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tuple[str, str]]:
     """What helps against a cell that costs too much, and since when it does."""
     # A file is named as the user names it; a row has its last part alone.
     _, _, function = row.kernel.partition("::")
     kernel = f"{words.kernel.partition('::')[0]}::{function}" if function else words.kernel
-    cell = replace(words_of(row), kernel=kernel, surroundings=words.surroundings)
+    cell = replace(words_of(row, rows), kernel=kernel, surroundings=words.surroundings)
     steps = [(spell_command("workaround", cell), "what can be done today")]
     if row.compiler == TRITON:
         since = on_compiler(cell, None, None)

@@ -86,13 +86,15 @@ def spelled(words: SelectionOptions) -> list[str]:
     return [*line, *words.surroundings]
 
 
-def words_of(row: Row | Facts) -> SelectionOptions:
-    """What selects the cell of a stored row, and no other."""
+def words_of(row: Row | Facts, others: Iterable[Row] = ()) -> SelectionOptions:
+    """What selects the cell of a stored row, and no other, as far as the `others` are known."""
     launch = LaunchLabel.parse(row.launch)
+    beside = {other.launch for other in others if other.kernel == row.kernel}
+    is_numbered = launch.number > 1 or bool(beside - {row.launch})
     words = SelectionOptions(
         kernel=row.kernel,
         sm=[row.target],
-        launch=launch.name if launch.number == 1 else f"{launch.name}#{launch.number}",
+        launch=f"{launch.name}#{launch.number}" if is_numbered else launch.name,
         set=launch.overrides,
         # Raw PTX has no configs.
         config=only(Config.of(dict(row.config))) if row.compiler else "",

@@ -22,6 +22,7 @@ from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.interest import Question
 from harness.minimize.reduction.result import NothingToReduce
+from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
@@ -97,10 +98,10 @@ async def find_subject(
         async for result in evaluated:
             bench.store.put_result(run, record_of(result))
             row = result.row
-            label = cells[len(rows)].cell.config.label
+            cell = cells[len(rows)].cell
             rows.append(row)
             if len(cells) > 1:
-                tell(f"{label}: {row.verdict}: {row.reason[:100]}")
+                tell(f"{cell.launch}, {cell.config.label}: {row.verdict}: {row.reason[:100]}")
             if search.counts(row) and (search.any_will_do or search.shows(row)):
                 return _chosen(bench, selection, cells, rows, len(rows) - 1, search.condition)
     sick = next((index for index, row in enumerate(rows) if search.is_sick(row)), None)
@@ -155,7 +156,12 @@ def _chosen(
     names = [name for cell in cells for name in cell.cell.config.as_dict()]
     names += [name for name, _ in selection.config.wanted]
     others = len(cells) - len(rows)
-    note = f"{others} more configs were not looked at (--config names one)"
+    notes = [f"{others} more configs were not looked at (--config names one)"] if others else []
+    launches = {one.cell.launch for one in cells if one.cell.kernel == cell.cell.kernel}
+    if len(launches) > 1:
+        label = LaunchLabel.parse(cell.cell.launch)
+        name = f"{label.call}#{label.number}"
+        notes.insert(0, f"of {len(launches)} launches, {name} is reduced (--launch names another)")
     return Subject(
         cell=cell,
         row=structs.replace(row, ptxas_flags=flags),
@@ -163,7 +169,7 @@ def _chosen(
         question=Question(target=target, flags=flags, entry=cell.entry),
         condition=condition,
         names=tuple(dict.fromkeys(names)),
-        notes=(note,) if others else (),
+        notes=tuple(notes),
     )
 
 

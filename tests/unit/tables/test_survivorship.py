@@ -196,6 +196,12 @@ def test_next_steps_fit_what_was_found() -> None:
     assert not any("spill" in why for _, why in sick)
 
 
+def test_a_step_for_the_first_of_several_launches_names_it_alone() -> None:
+    sick = row("sick", stage="cubin", num_warps=4)
+    assert "--launch launch --config" in commands(sick, replace(sick, kernel="other", launch="x"))
+    assert "--launch 'launch#1' --config" in commands(sick, replace(sick, launch="launch#2"))
+
+
 @pytest.mark.parametrize("stage", ["cubin", "ttir"])
 def test_no_step_is_the_command_that_was_given(stage: str) -> None:
     words = SelectionOptions(kernel="k", triton=["3.6.0"], ptxas=["latest"], freeze_ptx=True)

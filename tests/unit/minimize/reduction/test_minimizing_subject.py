@@ -10,6 +10,12 @@ from typing import Any, cast
 import pytest
 
 from harness.minimize.reduction import subject as module
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.verdict import VerdictKind
+
+TARGET = Target.parse("90a")
 
 
 class Cells:
@@ -55,3 +61,40 @@ def test_configs_are_compiled_side_by_side_and_heard_in_order(
     assert cells.most == jobs
     assert asyncio.run(heard(1)) == [0]
     assert cells.running == 0
+
+
+def test_of_several_launches_the_one_that_is_reduced_is_told() -> None:
+    def notes(*launches: str) -> tuple[str, ...]:
+        cells = [
+            SimpleNamespace(
+                cell=SimpleNamespace(kernel="k", launch=name, config=Config(), target=TARGET),
+                launch=None,
+                entry=None,
+            )
+            for name in launches
+        ]
+        selection = SimpleNamespace(config=ConfigFilter())
+        row = Row(
+            cell="",
+            short="",
+            kernel="k",
+            launch=launches[0],
+            config={},
+            target=str(TARGET),
+            triton="3.9.0",
+            ptxas=None,
+            ptxas_origin=None,
+            verdict=VerdictKind.PASS_FAILURE,
+            reason="",
+        )
+        made = module._chosen(
+            cast("Any", None), cast("Any", selection), cast("Any", cells), [row], 0, None
+        )
+        return made.notes
+
+    assert notes("main") == ()
+    assert notes("main", "main#2", "main#3") == (
+        "of 3 launches, main#1 is reduced (--launch names another)",
+        "2 more configs were not looked at (--config names one)",
+    )
+    assert notes("main:n=3#2", "main:n=3")[0].startswith("of 2 launches, main:n=3#2 is reduced")
