@@ -70,16 +70,24 @@ class Columns:
 
 
 def choose_compilers(selection: Selection, case: Compiler | None, troubles: list[str]) -> list[str]:
-    """The Tritons to try, the case's first: those that were named, else one of each minor."""
+    """The Tritons to try, the case's first: those that were named, else one of each minor.
+
+    Where there is room, also the others that are installed: a compiler may have one minor alone.
+    """
     if case is None:
         return []
     if len(selection.compilers) > 1:
         named = [triton.version for triton in selection.compilers]
         return list(dict.fromkeys([case.version, *named]))
     versions = known_versions(selection, "compiler", troubles)
-    here = front_end(selection.repro.front_end).installed()
-    minors = newest_of_minor(versions, (Version(compiler.version) for compiler in here))
-    return worth_trying([str(version) for version in minors], case.version, _MOST_COMPILERS)
+    here = [tool.version for tool in front_end(selection.repro.front_end).installed()]
+    minors = newest_of_minor(versions, map(Version, here))
+    tried = [
+        version
+        for group in (map(str, minors), here)
+        for version in worth_trying([*group], case.version, _MOST_COMPILERS)
+    ]
+    return list(dict.fromkeys(tried))[:_MOST_COMPILERS]
 
 
 def choose_columns(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Culprit
+from harness.blame.lines import choose_compilers, known_versions
 from harness.blame.words import BlameReport, NextStep, blame_document, blame_said
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
@@ -183,11 +184,19 @@ def _would_tell(
     pinned = on_compiler(again, case.compiler, case.compiler_version)
     pinned = on_assembler(pinned, case.assembler, case.ptxas if is_named else None)
     followed_words = ["--while", condition_text] if condition_text is not None else _meant(report)
+    tried = {version for line in report.grid.lines for version in line.compilers}
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
-        yield spell_command("blame", pinned, *followed_words)
+        own = next((c for c in selection.compilers if c.version == case.compiler_version), None)
+        narrow = replace(selection, compilers=selection.compilers[:1])
+        has_assemblers = bool(report.grid.device) or not report.grid.focus.before_ptxas
+        if has_assemblers or not tried.issuperset(choose_compilers(narrow, own, [])):
+            yield spell_command("blame", pinned, *followed_words)
     match next_step:
         case NextStep.OTHER_TRITONS:
+            unnamed = replace(selection, is_compiler_named=False)
+            if tried.issuperset(map(str, known_versions(unnamed, "compiler", []))):
+                return
             oldest = ">=3.2" if case.compiler == TRITON else ">=0"
             yield spell_command("blame", on_compiler(bare, case.compiler, oldest), *followed_words)
         case NextStep.OTHER_PTXAS:

@@ -11,6 +11,9 @@ from acted_front_end import Stage
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Ground
 from harness.blame.words import BlameReport
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions
+from harness.cli.diagnosis.blame import _would_tell
 from harness.values.errors import EmptySelectionError
 
 pytest_plugins = ("acted_fixtures",)
@@ -71,6 +74,24 @@ def test_one_version_that_answers_is_not_blamed(ptxas: Stage) -> None:
         "Untestable with Acted 1.0: Acted 1.0 cannot be installed: the index is down.",
     ]
     assert any("Acted 1.0 cannot be installed" in each for each in found.troubles)
+
+
+@pytest.mark.parametrize("spec", ["acted==0.1.9", "acted>=0"])
+def test_what_was_tried_is_not_advised(
+    ptxas: Stage, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    # A compiler of one minor version, all of whose releases are installed.
+    monkeypatch.setattr(type(ptxas.acted), "versions", ("0.1.8", "0.1.9", "0.1.10"))
+    ptxas.acted.act = lambda *_: "refuses"
+    ptxas.acted.uncaptured = {"0.1.8", "0.1.10"}
+    found = blamed(ptxas, compiler=[spec])
+    assert found.blame.ground is Ground.ONE_TRITON
+    assert {name for line in found.grid.lines for name in line.compilers} == {*ptxas.acted.versions}
+    words = SelectionOptions(kernel="kernel.acted", sm=["80"], ptxas=["2.0"], compiler=[spec])
+    assert list(_would_tell(found, select(words), words, None)) == []
+    # One that was not tried is.
+    monkeypatch.setattr(type(ptxas.acted), "versions", (*ptxas.acted.versions, "0.1.11"))
+    assert list(_would_tell(found, select(words), words, None))
 
 
 def test_what_the_budget_leaves_out_is_said(ptxas: Stage) -> None:
