@@ -131,7 +131,8 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
             return failed(VerdictKind.REJECTED, stage, reason, message=f"{error.type}: {line}")
         culprit = failing_pass(error.traceback)
         where = f"pass {culprit}" if culprit else f"stage {stage.value}"
-        reason = f"{where} failed: {line}"
+        cause = "Check failed" if _CHECK.search(error.message) else error.type
+        reason = f"{where} failed: {line}" + ("" if cause in line else f" ({cause})")
         return failed(VerdictKind.PASS_FAILURE, stage, reason, message=f"{culprit or ''}: {line}")
 
 

@@ -29,6 +29,7 @@ from harness.blame.grid import (
 from harness.blame.words import Blame, NextStep, blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow
+from harness.tables.survivors import survivors
 from harness.values.row import Row
 from harness.values.toolchain import EXECUTOR_NAMES, SASS
 from harness.values.verdict import Stage, VerdictKind
@@ -160,6 +161,31 @@ def test_what_happens_before_ptxas() -> None:
     assert judged(caught, fails, also).ground is Ground.TRITON_CRASH
     failed = msgspec.structs.replace(PASS, said="pass TritonGPUPipeline failed: it crashed")
     assert judged(failed, fails, also).ground is Ground.NO_TRITON
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "pass LayoutInference failed: no available layout found (Check failed)",
+        "stage cuda failed: Check failed: (opaque.empty()) is false:",
+        "stage llir failed: Allocation.cpp:87: Assertion `order.size() == 2' failed.",
+        "pass ConvertTritonGPUToLLVM failed: TODO: unsupported scan layout",
+        "pass LowerTileOp failed: divide by zero (InternalError)",
+        "stage ptx failed: UNREACHABLE executed at Utility.cpp:12!",
+    ],
+)
+def test_a_check_of_the_compilers_own_is_the_compilers_in_compile_and_in_blame(said: str) -> None:
+    focus = msgspec.structs.replace(PASS, said=said)
+    fails = [stopped("x", focus, triton=triton) for triton in ("3.6.0", "3.8.0")]
+    assert judged(focus, *fails).culprit is Culprit.TRITON
+    row = msgspec.structs.replace(
+        spills(0, 32), verdict=focus.kind, stage=focus.stage, signature="f", reason=said
+    )
+    [fate] = survivors([row]).fates
+    assert fate.at_fault == "at fault: Triton, stage ttgir"
+    # What is refused in words may be the kernel's own.
+    refused = msgspec.structs.replace(PASS, said="pass LowerTileOp failed: M must be 16")
+    assert judged(refused, *fails).culprit is Culprit.CANNOT_TELL
 
 
 def test_what_all_refuse_is_the_kernels() -> None:

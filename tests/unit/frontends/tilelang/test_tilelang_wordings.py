@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.frontends.tilelang.front_end import TILELANG_FRONT_END, failing_pass
+from harness.judging.followed import Followed
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 
 TMA = "Check failed: (shared_layout->InputDim() == 2) is false: Cannot detect TMA layout."
@@ -70,6 +71,22 @@ def test_what_it_raises(lowering: Lowering, verdict: str, said: str) -> None:
     judged = TILELANG_FRONT_END.judge(lowering)
     assert judged.kind.value == verdict, judged.reason
     assert said in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("lowering", "is_own"),
+    [
+        (raised("InternalError", TMA), True),
+        (raised("InternalError", LAYOUT, traceback=TRACEBACK), True),
+        (raised("ValueError", "Check failed: (opaque.empty()) is false: "), True),
+        (raised("ValueError", "M must be 16", traceback='File "src/op/gemm.cc", line 3'), False),
+    ],
+)
+def test_a_check_of_its_own_that_fails_is_no_fault_of_a_kernel(
+    lowering: Lowering, is_own: bool
+) -> None:
+    judged = TILELANG_FRONT_END.judge(lowering)
+    assert Followed(kind=judged.kind, stage=judged.stage, said=judged.reason).is_crash == is_own
 
 
 def test_one_bug_has_one_signature() -> None:
