@@ -34,7 +34,15 @@ from harness.values.errors import CaptureError, EmptySelectionError, Infrastruct
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.outcome import Lowering
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, EXECUTOR_NAMES, PTXAS, Assembler, takes_cubins
+from harness.values.toolchain import (
+    EMULATOR,
+    EXECUTOR_NAMES,
+    PTXAS,
+    TRITON,
+    Assembler,
+    assembler_name,
+    takes_cubins,
+)
 from harness.values.verdict import Stage, VerdictKind
 
 
@@ -457,11 +465,31 @@ async def _chosen(search: BisectSearch, cells: Sequence[PlannedCell]) -> Planned
             "fails by --bad"
         )
     results = await in_parallel(search.evaluate(search.bench, cell) for cell in cells)
-    ranks = [rank(result.row, search.followed) for result in results]
-    cell = cells[ranks.index(min(ranks))]
+    # Of two that fail, an assembler's versions can only tell of one that it sees.
+    is_assembled = search.axis.frozen and not search.options.run
+    unseen = [is_assembled and _is_unseen(result.row) for result in results]
+    ranks = [
+        (rank(result.row, search.followed), hidden)
+        for result, hidden in zip(results, unseen, strict=True)
+    ]
+    index = ranks.index(min(ranks))
+    cell, row = cells[index], results[index].row
+    if unseen[index]:
+        raise UsageError(
+            f"{row.kernel}, {cell.cell.config.label}: {row.verdict} in stage {row.stage}, before "
+            f"{assembler_name(row.assembler)} sees anything; use --axis "
+            f"{TRITON if row.compiler == TRITON else 'compiler'}"
+        )
     search.answers.cell = cell.cell
     search.answers.others = tuple(other.cell for other in cells if other is not cell)
     return cell
+
+
+def _is_unseen(row: Row) -> bool:
+    """Whether no assembler has a part in what came of it."""
+    if row.stage is None or row.compiler is None or row.verdict is VerdictKind.INFRA:
+        return False
+    return Followed(stage=row.stage).before_ptxas and row.program is None
 
 
 async def believe_all(search: BisectSearch, versions: Collection[str], least: int) -> str | None:

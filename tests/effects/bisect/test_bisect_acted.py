@@ -238,6 +238,24 @@ def test_a_range_of_versions_is_all_that_is_tried(fails_from_1_1_on: Stage) -> N
     assert not log.report().has_all
 
 
+def test_an_axis_of_what_never_sees_the_kernel_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.ptxas("1.0", "2.0")
+    back = type(back_end("acted", Target.parse("sm_80")))
+    monkeypatch.setattr(back, "available", lambda _: [Version("1.0"), Version("2.0")])
+    stage.acted.act = lambda *_: "refuses"
+    along_ptxas = {"axis": "ptxas"}
+    said = "width=1: rejected in stage words, before ptxas sees anything; use --axis compiler"
+    with pytest.raises(UsageError, match=said):
+        bisect(stage, config="", options=along_ptxas)
+    # One config that ptxas sees is enough.
+    stage.acted.act = lambda _, config: "refuses" if config["width"] == 1 else "2.0=ice *=ok"
+    stage.acted.revision += 1
+    found = bisect(stage, bad="1.1", config="", options=along_ptxas)
+    assert found.followed.kind is VerdictKind.PTXAS_ICE
+
+
 def test_another_failure_is_no_bound(stage: Stage) -> None:
     stage.ptxas("2.0")
     acts = {"1.0": "other", "1.1": "ice", "2.0": "refuses"}
