@@ -80,7 +80,7 @@ class Survey(Steering):
         self, place: CapturePlace, plan: Plan, kept: Container[PlannedCell] = ()
     ) -> Sequence[PlannedCell]:
         """All but the configs that are left out, of which none is among those that are `kept`."""
-        self.launches |= _told_apart(plan.cells)
+        self.launches |= _distinctions(plan.cells)
         repro = place.selection.repro
         if repro.kernel or repro.group or place.selection.config.wanted:
             return plan.cells
@@ -125,7 +125,7 @@ _MOST_SAID = 4
 _LONGEST_SAID = 24
 
 
-def _told_apart(cells: Sequence[PlannedCell]) -> dict[str, str]:
+def _distinctions(cells: Sequence[PlannedCell]) -> dict[str, str]:
     """By cell: the arguments that all configs of its launch share, and not every other launch.
 
     `BLOCK=8192, x=float16`. Of the cells of one place; cells of which nothing can be said are none.
@@ -140,15 +140,15 @@ def _told_apart(cells: Sequence[PlannedCell]) -> dict[str, str]:
     for kernel, launches in kernels.items():
         facts = Counter(fact for said in launches.values() for fact in said.items())
         differing[kernel] = {n for (n, _), times in facts.items() if times < len(launches)}
-    told: dict[str, str] = {}
+    distinctions: dict[str, str] = {}
     for cell in cells:
         name = cell.cell.kernel
         said = kernels[name][cell.cell.launch]
         words = [f"{n}={word}" for n, word in said.items() if n in differing[name]]
         if words:
             more = ["..."] if len(words) > _MOST_SAID else []
-            told[str(cell.cell)] = ", ".join([*words[:_MOST_SAID], *more])
-    return told
+            distinctions[str(cell.cell)] = ", ".join([*words[:_MOST_SAID], *more])
+    return distinctions
 
 
 def _said(record: LaunchFacts) -> dict[str, str]:

@@ -18,7 +18,10 @@ _LEFT_OUT = ("cell", "s")
 def rows_as_markdown(
     rows: Sequence[Row], samples: Sequence[Sample] = (), launches: Mapping[str, str] = {}
 ) -> str:
-    """As `rows_said`."""
+    """A table and its survivorship for each launch, target and toolchain, in order.
+
+    By cell, `launches` say what tells its launch from the others of the kernel.
+    """
     parts = []
     for group in group_rows(rows):
         columns = columns_of(group, lifted_of(group))

@@ -76,8 +76,8 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
 
 
 def _program_words(row: Row, launches: Mapping[str, str]) -> str:
-    told = f" ({launches[row.cell]})" if row.cell in launches else ""
-    return f"{row.kernel} · {row.launch}{told} · {row.target} · {row.compiler_name}"
+    words = f" ({launches[row.cell]})" if row.cell in launches else ""
+    return f"{row.kernel} · {row.launch}{words} · {row.target} · {row.compiler_name}"
 
 
 def _tool(row: Row) -> str:
