@@ -58,9 +58,8 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> ResourceLimits:
         """The limits of one compiler run on this machine."""
-        total = machine.memory()
-        # Most of the machine, shared out among the workers, but enough for one large kernel.
-        share = max(int(total * 0.8 / (self.here or self.workers)), 2 * _GIB)
+        # Shared out among the workers, but enough for one large kernel.
+        share = max(machine.memory_of_children() // (self.here or self.workers), 2 * _GIB)
         return ResourceLimits(timeout=self.timeout, memory=self.memory or share)
 
 

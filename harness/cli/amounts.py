@@ -18,6 +18,16 @@ import click
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 """The units of a time."""
 
+SIZES = {
+    "B": 1,
+    **{
+        prefix + unit: step**power
+        for power, prefix in enumerate("KMGT", start=1)
+        for unit, step in (("", 1000), ("B", 1000), ("IB", 1024))
+    },
+}
+"""The units of a size in bytes, in capitals."""
+
 # So many digits are finite as a float, and as bytes of a disk.
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)")
 _EMPTY = "it is empty; leave the option out, or say what is meant."
@@ -63,6 +73,21 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+class Gibibytes(FiniteRange):
+    """GiB within bounds: a number, or a size with its unit, as `500MB` or `6GiB`."""
+
+    def convert(  # noqa: D102 - click's
+        self,
+        value: Any,  # noqa: ANN401 - click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        size = read_amount(str(value).upper(), {"": 2**30, **SIZES})
+        if size is None:
+            self.fail(f"{value!r}: write GiB, or a size with its unit: 6, 6GB.", param, ctx)
+        return super().convert(size / 2**30, param, ctx)
 
 
 class Words(click.ParamType[str]):

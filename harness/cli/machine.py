@@ -19,7 +19,7 @@ import uv
 from packaging.version import Version
 
 import harness
-from harness.cli.amounts import FiniteRange, read_amount
+from harness.cli.amounts import SIZES, FiniteRange, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import (
@@ -474,22 +474,11 @@ def remove_command(names: tuple[str, ...]) -> None:
         print_line(f"{name}: removed")
 
 
-_UNITS = {
-    "": 1,
-    "B": 1,
-    **{
-        prefix + unit: step**power
-        for power, prefix in enumerate("KMGT", start=1)
-        for unit, step in (("", 1000), ("B", 1000), ("IB", 1024))
-    },
-}
-
-
 def _size(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
     """`500MB`, `2G`, `2GiB` (2 * 1024**3), or a number of bytes."""
     if value is None:
         return None
-    size = read_amount(value.upper(), _UNITS)
+    size = read_amount(value.upper(), {"": 1, **SIZES})
     if size is None:
         raise click.BadParameter(f"{value!r} is not a size; write for example 500MB or 2GiB")
     return int(size)

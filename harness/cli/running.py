@@ -13,7 +13,7 @@ import click
 
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
-from harness.cli.amounts import FiniteRange
+from harness.cli.amounts import FiniteRange, Gibibytes
 from harness.cli.options import (
     Completer,
     F,
@@ -320,9 +320,9 @@ _LIMITS = (
     click.option(
         "--memory",
         cls=SilentOption,
-        type=FiniteRange(0.1, 4096),
-        help="GiB for one compiler run, and for launch code. Default: 80 % of the machine, "
-        "shared out.",
+        type=Gibibytes(0.1, 4096),
+        help="GiB for one compiler run, and for launch code: 6, or with a unit, 6GB. Default: half "
+        "of the machine, shared out.",
     ),
 )
 execution_options = as_value(

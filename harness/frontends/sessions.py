@@ -37,7 +37,12 @@ from harness.io.processes.hub import (
     ResourceLimits,
     is_lost,
 )
-from harness.io.processes.machine import is_confined, plain_environment, require_confinement
+from harness.io.processes.machine import (
+    is_confined,
+    memory_of_children,
+    plain_environment,
+    require_confinement,
+)
 from harness.values.errors import CaptureError, ConfigurationError, InfrastructureError
 from harness.values.kernel import Scalar
 from harness.values.limits import Limits
@@ -185,7 +190,7 @@ class LaunchSessions(Sessions):
         self._hub = hub
         self._program = program
         self._capture_timeout = capture_timeout
-        most = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
+        most = memory_of_children()
         self._capture_memory = capture_memory or most
         self._values_memory = capture_memory or min(most, _VALUES_MEMORY)
         self._servers: dict[Compiler, asyncio.Task[Peer]] = {}

@@ -138,3 +138,11 @@ def memory() -> int:
     except OSError:
         return total
     return min(total, int(allowed)) if allowed.isdigit() else total
+
+
+def memory_of_children() -> int:
+    """Bytes that all children take at most, where nobody says how many: half of `memory`.
+
+    The rest is for this process, which holds what they made, and for other programs.
+    """
+    return memory() // 2

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 import harness.cells.places as module
 from harness.cells.evaluate import Evaluated
-from harness.cells.places import Treatment
+from harness.cells.places import CompileOptions, Treatment
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
+from harness.io.processes import machine
 from harness.io.processes.hub import ResourceLimits
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
@@ -118,3 +119,14 @@ def test_what_still_fails_needs_no_confirming(monkeypatch: pytest.MonkeyPatch) -
     broken = a_row(verdict=VerdictKind.PTXAS_ICE, signature="s")
     done, bench = evaluate(monkeypatch, [broken], Treatment(used_to_fail=True))
     assert (done.row.verdict, bench.asked) == ("ptxas_ice", [])
+
+
+@pytest.mark.parametrize("gibibytes", [24, 64])
+@pytest.mark.parametrize("jobs", [1, 2, 8])
+def test_children_together_get_half_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, gibibytes: int, jobs: int
+) -> None:
+    monkeypatch.setattr(machine, "memory", lambda: gibibytes << 30)
+    limits = CompileOptions(jobs=jobs).limits
+    assert limits.memory == max((gibibytes << 29) // jobs, 2 << 30)
+    assert CompileOptions(jobs=jobs, memory=3).limits.memory == 3
