@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from msgspec import structs
@@ -341,11 +341,12 @@ def for_target(selection: Selection, target: Target) -> Selection:
 
 
 def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
-    """The launch with the repro's small parameters; what the user set stays."""
-    parameters = {parameter.name for parameter in launch.spec.parameters}
-    small: Mapping[str, Scalar | None] = {
-        name: value
-        for name, value in selection.repro.check
-        if name in parameters and name not in launch.named
-    }
+    """The launch with the repro's small parameters; what the user set or is smaller stays."""
+    defaults = {parameter.name: parameter.default for parameter in launch.spec.parameters}
+    small: dict[str, Scalar | None] = {}
+    for name, value in selection.repro.check:
+        default = defaults.get(name)
+        is_smaller = type(default) is int and type(value) is int and default < value
+        if name in defaults and name not in launch.named and not is_smaller:
+            small[name] = value
     return structs.replace(launch, overrides={**small, **launch.overrides})
