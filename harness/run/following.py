@@ -34,7 +34,8 @@ _SAME = (
     "both are made of the same bytes of global memory: what is done with them differs, or the "
     "order in which it is done"
 )
-_ELEMENT = re.compile(r"(?P<name>[\w.$%]+)(?:\[(?P<index>[\d,\s]+)\])?")
+_ELEMENT = re.compile(r"(?P<name>[\w.$%]+)(?:\[(?P<index>\s*\d{1,18}\s*(?:,\s*\d{1,18}\s*)*)\])?")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 def read_element(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -209,7 +210,7 @@ def read_another(text: str) -> Another:
     values = {name.strip(): value.strip() for name, _, value in pairs}
     numbers = {name: value for name, value in values.items() if name in _OPTIONS}
     unknown = values.keys() - numbers.keys() - {"sm", "triton"}
-    if unknown or not all(values.values()) or not all(map(str.isdigit, numbers.values())):
+    if unknown or not all(values.values()) or not all(map(_NUMBER.fullmatch, numbers.values())):
         names = ", ".join((*_OPTIONS, "sm", "triton"))
         raise UsageError(f"--beside {text}: write NAME=VALUE,...; the names are {names}")
     return Another(

@@ -18,7 +18,7 @@ from harness.values.execution import Argument, ArgumentKind, Buffer, LaunchVaria
 _FUNCTION = re.compile(r"\btt\.func public @[^(]+\((.*)")
 _NAME = re.compile(r"%[\w$.-]+(?=: )")
 _ARGUMENT = re.compile(r"%([\w$.-]+): (?:!tt\.ptr<(\w+)>|(i\d+|f32))(?: \{([^}]*)\})?")
-_HINT = re.compile(r"tt\.divisibility = (\d+)")
+_HINT = re.compile(r"tt\.divisibility = (\d{1,18})")
 _DTYPES = {
     **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     "i1": "bool",

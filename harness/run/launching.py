@@ -40,10 +40,12 @@ _SIZES = {
     "f64": 8,
 }
 _TYPE = re.compile(r"\.(?P<type>[usbf]\d+|bf16|f16x2|b128)(?![\w.])")
-_COUNT = re.compile(r"\[\s*(\d+)\s*\]\s*\Z")
-_MAXNREG = re.compile(r"\.maxnreg\s+(\d+)")
+_COUNT = re.compile(r"\[\s*(\d{1,18})\d*\s*\]\s*\Z")
+_MAXNREG = re.compile(r"\.maxnreg\s+(\d{1,18})")
 _SIZED = re.compile(r"\.(?:req|max)ntid\s")
-_REQNTID = re.compile(r"\.reqntid\s+([\d\s,]+)")
+_REQNTID = re.compile(r"\.reqntid\s+(\d{1,18}(?:\s*,\s*\d{1,18}){0,2})")
+# PTX ISA, "Kernel Function Parameters": from sm_70 and PTX 8.1 on; 4,352 before.
+_MOST_PARAMETER_BYTES = 32_764
 
 
 class EntryError(ValueError):
@@ -82,7 +84,8 @@ def read_entry(ptx: str, name: str | None = None) -> Entry:
     """Read the parameters of an entry; the only one where no name is given.
 
     Raises:
-        EntryError: there is none, or several, or a parameter is not to be understood.
+        EntryError: there is none, or several, or a parameter is not to be understood, or there are
+            more than any ptxas takes.
     """
     statements = parse(ptx).statements
     heads = [read_head(line.code) for line in statements if line.kind is StatementKind.HEAD]
@@ -100,6 +103,12 @@ def read_entry(ptx: str, name: str | None = None) -> Entry:
         x, y, z = (*map(int, match[1].split(",")), 1, 1, 1)[:3]
         block = x, y, z
     parameters = tuple(_parameter(parameter.name, parameter.text) for parameter in head.parameters)
+    size = sum(parameter.size for parameter in parameters)
+    if size > _MOST_PARAMETER_BYTES:
+        raise EntryError(
+            f"the parameters of {head.name} take {size:,} bytes, and no ptxas takes more than "
+            f"{_MOST_PARAMETER_BYTES:,}"
+        )
     return Entry(name=head.name, parameters=parameters, block=block)
 
 

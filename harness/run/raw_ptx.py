@@ -50,8 +50,10 @@ from harness.values.target import Target
 # kind that has no name yet.
 
 _BUFFER = re.compile(
-    r"(?P<name>[\w$%.]+)=(?P<type>\w+)\[(?P<count>\d*)\](?::(?P<fill>.+))?", re.DOTALL
+    r"(?P<name>[\w$%.]+)=(?P<type>\w+)\[(?P<count>\d{0,18})\](?::(?P<fill>.+))?", re.DOTALL
 )
+_SIZE = re.compile(r"0{0,18}[1-9]\d{0,17}")
+_NUMBER = re.compile(r"\d{1,18}")
 _POINTER_BYTES = 8
 LARGEST = 1 << 28
 """No buffer has more bytes."""
@@ -127,7 +129,7 @@ def read_sizes(option: str, text: str) -> tuple[int, int, int]:
         UsageError: it is none.
     """
     words = [word.strip() for word in re.split(r"[,x]", text)]
-    if not 1 <= len(words) <= 3 or not all(word.isdecimal() and int(word) for word in words):
+    if not 1 <= len(words) <= 3 or not all(map(_SIZE.fullmatch, words)):
         raise UsageError(f"{option} {text}: write X[,Y[,Z]], each at least 1, for example 4,2")
     x, y, z = (*map(int, words), 1, 1, 1)[:3]
     name = option.lstrip("-")
@@ -164,8 +166,9 @@ def assign(
     ]
 
     def by_name(name: str) -> EntryParameter | None:
-        is_number = name not in parameters and name.isdecimal() and int(name) < len(parameters)
-        return entry.parameters[int(name)] if is_number else parameters.get(name)
+        if name in parameters or not _NUMBER.fullmatch(name):
+            return parameters.get(name)
+        return next(iter(entry.parameters[int(name) :]), None)
 
     # Names of the user's own take the parameters that are left.
     options.sort(key=lambda option: by_name(option[0]) is None)

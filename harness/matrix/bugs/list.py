@@ -286,7 +286,7 @@ def set_state(
 
 
 def _other(number: int, text: str | None, records: dict[int, BugRecord]) -> int:
-    if text is None or not text.isdecimal():
+    if text is None or not text.isdecimal() or len(text) > 18:
         raise UsageError("duplicate needs the number of the other bug")
     other = int(text)
     if other not in records:

@@ -25,7 +25,8 @@ from harness.values.matrix import Matrix, Selector
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import broken, expired
 
-_LAST = re.compile(r"last(?:~(\d+))?")
+_LAST = re.compile(r"last(?:~([0-9]{1,18}))?")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _decode = msgspec.json.Decoder(Facts).decode
 
 
@@ -199,7 +200,7 @@ def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
         UsageError: there is no such run, or the word is none of these.
         EmptySelectionError: no run has finished yet.
     """
-    if word.isdigit():
+    if _NUMBER.fullmatch(word):
         for run in runs:
             if run.id == int(word):
                 return run

@@ -56,7 +56,8 @@ def read_pins(text: str, name: str) -> ProjectPins:
             found = _in_image(text)
         else:
             found = _required(text.splitlines())
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    # A number of thousands of digits is a plain ValueError.
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{name}: not TOML: {error}") from error
     pins = dict(reversed([*found]))
     if not pins:

@@ -37,9 +37,9 @@ _TIMED = re.compile(
     r"(?!-?[\d.]+ \(|Total$|Rest$|\(A\)|'\S+' Pipeline$)(\S.*?)(?: #\d+)?$",
     re.MULTILINE,
 )
-_BLOCK = re.compile(r"\.(?:req|max)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
-_BLOCKS = re.compile(r"\.minnctapersm\s+(\d+)")
-_REGISTERS = re.compile(r"\.maxnreg\s+(\d+)")
+_BLOCK = re.compile(r"\.(?:req|max)ntid\s+(\d{1,18})(?:\s*,\s*(\d{1,18}))?(?:\s*,\s*(\d{1,18}))?")
+_BLOCKS = re.compile(r"\.minnctapersm\s+(\d{1,18})")
+_REGISTERS = re.compile(r"\.maxnreg\s+(\d{1,18})")
 _SHARES = re.compile(r"\b(?:setmaxnreg|call)\b")
 
 

@@ -72,3 +72,25 @@ def test_where_ptxas_may_give_a_block_too_many_registers(
     text = f".version 8.7\n.target sm_90a\n.entry k()\n{directives}\n{{ ret; }}\n"
     assert may_lack_registers(text, (threads, 1, 1), limits_of(90)) is may
     assert not may_lack_registers(text, (threads, 1, 1), None)
+
+
+def test_numbers_of_thousands_of_digits_are_read() -> None:
+    long = "9" * 5000
+    block = f".entry k(.param .u32 n) .reqntid {long} .maxnreg {long} {{ ret; }}"
+    assert read_entry(block).parameters[0].name == "n"
+    assert may_lack_registers(block, (1024, 1, 1), limits_of(90))
+    with pytest.raises(EntryError, match="bytes"):
+        read_entry(f".entry k(.param .b8 p[{long}]) {{ ret; }}")
+
+
+@pytest.mark.parametrize(("count", "is_taken"), [(4095, True), (4096, False)])
+def test_more_bytes_of_parameters_than_any_ptxas_takes_are_refused(
+    count: int, is_taken: bool
+) -> None:
+    parameters = ", ".join(f".param .u64 p{number}" for number in range(count))
+    ptx = f".entry k({parameters}) {{ ret; }}"
+    if is_taken:
+        assert len(read_entry(ptx).parameters) == count
+    else:
+        with pytest.raises(EntryError, match="32,768 bytes, and no ptxas takes more than 32,764"):
+            read_entry(ptx)

@@ -30,6 +30,8 @@ PTX = """
 }
 """
 ENTRY: Entry = read_entry(PTX)
+LONG = "9" * 5000
+"""Python makes no integer of a text with that many digits."""
 
 
 def words(arguments: list[RawArgument]) -> list[str]:
@@ -55,6 +57,7 @@ def test_a_buffer_is_read_with_type_size_and_fill() -> None:
         ("out=u33[4]", "no type 'u33'"),
         ("out=u32[]", "say how many elements"),
         ("out=u32[99999999999]", "too large"),
+        (f"out=u32[{LONG}]", "write NAME=DTYPE[N]"),
     ],
 )
 def test_a_buffer_that_is_none_is_refused(text: str, said: str) -> None:
@@ -100,6 +103,12 @@ def test_the_rest_is_guessed_from_the_parameter_list() -> None:
     ]
 
 
+def test_a_number_that_is_no_parameters_is_a_name_of_the_users() -> None:
+    for name in (LONG, "5", "²"):
+        found = assign(ENTRY, PTX, [], [(name, "7")], 64)
+        assert [(each.name, each.scalar) for each in found if not each.is_guess] == [(name, "7")]
+
+
 def test_more_than_there_are_parameters_is_refused() -> None:
     with pytest.raises(UsageError, match="no parameter of k is left; it has p0"):
         assign(ENTRY, PTX, [read_buffer(f"b{n}=u32[1]") for n in range(4)], [], 1)
@@ -124,7 +133,7 @@ def test_numbers_are_packed_as_their_parameters_want_them() -> None:
 def test_sizes_of_grids_and_blocks() -> None:
     assert read_sizes("--grid", "4") == (4, 1, 1)
     assert read_sizes("--block", "32,2") == (32, 2, 1)
-    for text in ("0", "a", "1,2,3,4", "", "-1"):
+    for text in ("0", "a", "1,2,3,4", "", "-1", LONG, "0" * 5000 + "1"):
         with pytest.raises(UsageError, match="--grid"):
             read_sizes("--grid", text)
     assert read_sizes("--block", "16,1,64") == (16, 1, 64)

@@ -44,6 +44,7 @@ def test_what_a_file_pins(name: str, text: str, requirements: list[str]) -> None
         ("requirements.txt", "vllm==0.33.0", "what the packages that it names require is not read"),
         ("requirements.txt", "\x00\x1b[31m", "neither torch nor triton"),
         ("uv.lock", "[[package", "uv.lock: not TOML"),
+        ("uv.lock", f"x = {'1' * 5000}", "uv.lock: not TOML"),
         ("uv.lock", "package = 3", "neither torch nor triton"),
         ("pyproject.toml", "project = []\ntool = 1\ndependency-groups = ''", "neither torch"),
         ("Dockerfile", "FROM scratch\nRUN pip install torchvision==1.0", "neither torch"),
