@@ -21,6 +21,8 @@ ELEMENTS: dict[str, np.dtype[Any]] = {
     **{f"{mark}{bits}": np.dtype(f"u{name}") for mark in "ub" for bits, name in _INTEGERS.items()},
     **{name: np.dtype(name) for name in _INTEGERS.values()},
     **{f"u{name}": np.dtype(f"u{name}") for name in _INTEGERS.values()},
+    **{f"i{bits}": np.dtype(name) for bits, name in _INTEGERS.items()},
+    **{f"fp{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
     "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
@@ -38,7 +40,7 @@ ELEMENTS: dict[str, np.dtype[Any]] = {
     "complex64": np.dtype(np.complex64),
     "complex128": np.dtype(np.complex128),
 }
-"""Types of elements, as PTX spells them and as torch does."""
+"""Types of elements, as PTX, torch and Triton spell them."""
 
 
 def pack_integer(value: int, size: int) -> bytes:

@@ -54,6 +54,17 @@ _BUFFER = re.compile(
 )
 _SIZE = re.compile(r"0{0,18}[1-9]\d{0,17}")
 _NUMBER = re.compile(r"\d{1,18}")
+# What takes part in an address, and what is there.
+_FLOW = re.compile(
+    r"\b(?:(?P<access>ld|st|atom|red)|cvta|add|sub|mad|mov|selp)(?=[.\s])(?P<suffixes>[\w.:]*)\s+"
+    r"(?P<operands>[^;]{1,500});"
+)
+_LOADED = re.compile(r"ld\.param\.\w+\s+(%\w+)\s*,\s*\[\s*([\w$%]+)\s*\]")
+_CONVERTED = re.compile(r"cvta[\w.:]*\s+%\w+\s*,\s*(%\w+)")
+_ADDRESS = re.compile(r"\[\s*(%\w+)")
+_REGISTER = re.compile(r"%\w+")
+_ELEMENT = re.compile(r"\.(bf16|f16|[usbf](?:8|16|32|64))(?:x2)?(?![\w:])")
+_BITS = ("b8", "b16", "b32", "b64")
 _POINTER_BYTES = 8
 LARGEST = 1 << 28
 """No buffer has more bytes."""
@@ -152,13 +163,14 @@ def assign(
 ) -> list[RawArgument]:
     """What each parameter of the entry gets; what the user does not say is guessed.
 
-    A pointer is guessed to be a buffer of random bits, an integer to be the number of `threads` of
-    the launch, any other number to be 1.
+    A pointer is guessed to be a buffer of random elements, an integer to be the number of `threads`
+    of the launch, any other number to be 1.
 
     Raises:
         UsageError: more is given than there are parameters, or one is named twice.
     """
     parameters = {parameter.name: parameter for parameter in entry.parameters}
+    pointed = _pointed(entry, ptx)
     arguments: dict[str, RawArgument] = {}
     options: list[tuple[str, BufferWords | None, str]] = [
         *((buffer.name, buffer, "") for buffer in buffers),
@@ -182,7 +194,7 @@ def assign(
                 "--scalar"
             )
         rest = [free for free in entry.parameters if free.name not in arguments]
-        takes = [p for p in rest if (_may_point(p) if buffer else not _points(p, ptx))]
+        takes = [p for p in rest if (_may_point(p) if buffer else p.name not in pointed)]
         if not parameter and not takes:
             names = ", ".join(parameters) or "none"
             raise UsageError(f"{name}: no parameter of {entry.name} is left; it has {names}")
@@ -191,7 +203,7 @@ def assign(
             name=name, parameter=parameter, buffer=buffer, scalar=text
         )
     return [
-        arguments.get(parameter.name) or _guess(parameter, ptx, threads)
+        arguments.get(parameter.name) or _guess(parameter, pointed.get(parameter.name), threads)
         for parameter in entry.parameters
     ]
 
@@ -201,24 +213,42 @@ def _may_point(parameter: EntryParameter) -> bool:
     return is_one and parameter.type[0] in "ub"
 
 
-def _points(parameter: EntryParameter, ptx: str) -> bool:
-    """Whether the text takes a parameter for an address."""
-    if parameter.is_pointer:
-        return True
-    if not _may_point(parameter):
-        return False
-    name = re.escape(parameter.name)
-    for load in re.finditer(rf"ld\.param\.\w+\s+(%\w+)\s*,\s*\[\s*{name}\s*\]", ptx):
-        register = re.escape(load[1])
-        if re.search(rf"cvta[\w.:]*\s+%\w+\s*,\s*{register}\b|\[\s*{register}\b", ptx):
-            return True
-    return False
+def _pointed(entry: Entry, ptx: str) -> dict[str, str]:
+    """The parameters that the text takes for addresses, each with the type of its elements.
+
+    That is the type of a load, a store or an atomic operation at an address that is computed from
+    the parameter: the first that says more than how many bits it has. `u32` where there is none.
+    """
+    used = {*_ADDRESS.findall(ptx), *_CONVERTED.findall(ptx)}
+    loaded = {name for register, name in _LOADED.findall(ptx) if register in used}
+    found: dict[str, list[str]] = {
+        parameter.name: []
+        for parameter in entry.parameters
+        if parameter.is_pointer or (parameter.name in loaded and _may_point(parameter))
+    }
+    origins: dict[str, str] = {}
+    for match in _FLOW.finditer(ptx):
+        registers = _REGISTER.findall(match["operands"])
+        if loads := _LOADED.match(match[0]):
+            if loads[2] in found:
+                origins[loads[1]] = loads[2]
+        elif match["access"]:
+            address = _ADDRESS.search(match["operands"])
+            element = _ELEMENT.search(match["suffixes"])
+            if address and element and address[1] in origins:
+                found[origins[address[1]]].append(element[1])
+        elif pointers := [origins[name] for name in registers[1:] if name in origins]:
+            origins[registers[0]] = pointers[0]
+    return {
+        name: next((kind for kind in kinds if kind not in _BITS), f"u{(kinds or ['b32'])[0][1:]}")
+        for name, kinds in found.items()
+    }
 
 
-def _guess(parameter: EntryParameter, ptx: str, threads: int) -> RawArgument:
-    if _points(parameter, ptx):
+def _guess(parameter: EntryParameter, pointed: str | None, threads: int) -> RawArgument:
+    if pointed:
         buffer = BufferWords(
-            name=parameter.name, type="u32", count=_GUESSED_ELEMENTS, fill="random"
+            name=parameter.name, type=pointed, count=_GUESSED_ELEMENTS, fill="random"
         )
         return RawArgument(name=parameter.name, parameter=parameter, buffer=buffer, is_guess=True)
     if parameter.count is not None:

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from harness.run.comparing import ELEMENTS
 from harness.run.launching import Entry, read_entry
 from harness.run.raw_ptx import (
     BufferWords,
@@ -101,6 +102,42 @@ def test_the_rest_is_guessed_from_the_parameter_list() -> None:
         # Nothing takes it for an address.
         "--scalar p4=64",
     ]
+
+
+@pytest.mark.parametrize(
+    ("body", "types"),
+    [
+        ("ld.global.f32 %f1, [%rd1]; st.global.f32 [%rd2], %f1;", ["f32", "f32"]),
+        (("cvta.to.global.u64 %rd3, %rd1; cvta.to.global.u64 %rd4, %rd2; mul.wide.s32 %rd5, %r1, 2;"
+         "add.s64 %rd6, %rd5, %rd3; add.s64 %rd7, %rd4, %rd5; ld.global.nc.L1::no_allocate"
+         ".L2::128B.v4.s16 {%rs1, %rs2, %rs3, %rs4}, [%rd6+8]; st.global.f64 [%rd7], %fd1;"),
+         ["s16", "f64"]),
+        (("mad.wide.s32 %rd3, %r1, 4, %rd1; @%p1 ld.global.b32 %r2, [%rd3]; ld.global.f32 %f1, "
+         "[%rd1+4]; atom.global.add.noftz.bf16x2 %r3, [%rd2], %r4;"), ["f32", "bf16"]),
+        ("ld.global.b16 %rs1, [ %rd1 + 0 ]; red.global.add.f32 [%rd2], %f1;", ["u16", "f32"]),
+        (("cp.async.ca.shared.global [%r1], [%rd1], 16; st.shared.f32 [%r1], %f1;"
+         "redux.sync.add.s32 %r2, %r3, 1; cvta.to.global.u64 %rd3, %rd2;"), ["u32", "u32"]),
+    ],
+)  # fmt: skip
+def test_a_pointer_is_guessed_to_be_of_what_is_loaded_and_stored(
+    body: str, types: list[str]
+) -> None:
+    ptx = (
+        ".entry k(.param .u64 a, .param .u64 b) { ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; "
+        f"{body} ret; }}"
+    )
+    found = assign(read_entry(ptx), ptx, [], [], 64)
+    assert words(found) == [
+        f"--buffer {name}={kind}[4096]:random" for name, kind in zip("ab", types, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("i8", 1), ("i16", 2), ("i32", 4), ("i64", 8), ("fp16", 2), ("bf16", 2), ("fp32", 4)],
+)
+def test_a_buffer_may_be_of_a_type_as_triton_spells_it(name: str, size: int) -> None:
+    assert ELEMENTS[read_buffer(f"x={name}[4]").type].itemsize == size
 
 
 def test_a_number_that_is_no_parameters_is_a_name_of_the_users() -> None:
