@@ -341,7 +341,7 @@ def for_target(selection: Selection, target: Target) -> Selection:
 
 
 def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
-    """The launch with the repro's small parameters; what the user set or is smaller stays."""
+    """The launch with the small parameters of its repro, where they are smaller and not set."""
     defaults = {parameter.name: parameter.default for parameter in launch.spec.parameters}
     small: dict[str, Scalar | None] = {}
     for name, value in selection.repro.check:

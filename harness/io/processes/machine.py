@@ -141,7 +141,7 @@ def memory() -> int:
 
 
 def memory_of_children() -> int:
-    """Bytes that all children take at most, where nobody says how many: half of `memory`.
+    """Bytes that all children take at most, without an option that says how many: half of `memory`.
 
     The rest is for this process, which holds what they made, and for other programs.
     """
