@@ -377,7 +377,9 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
     is_cubin = files[0][0].suffix == _CUBIN
     if others := spelled(choosing)[2:]:
         what = "a cubin" if is_cubin else "PTX"
-        raise UsageError(f"{files[0][0]}: {others[0]} does not apply: {what} is executed as it is")
+        raise UsageError(
+            f"{files[0][0]}: {others[0]} does not apply (leave it out): {what} is executed as it is"
+        )
     if is_cubin:
         _check_cubin(files[0][0], options)
     with open_results() as store, narrating(status_console(), "executing") as tell:
