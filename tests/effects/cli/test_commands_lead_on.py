@@ -79,9 +79,8 @@ def test_a_bisection_follows_the_tool_in_whose_stage_it_goes_wrong(line: Line) -
     found = json.loads(line.out)
     assert (found["axis"], found["first_bad"], found["last_good"]) == ("acted", "1.1", "1.0")
     assert "before ptxas: followed along the versions of Acted" in line.err
-    # What is named is followed.
-    assert line("bisect", *ONE, "--repeat", "1", "--json", "--axis", "ptxas") == 0
-    assert json.loads(line.out)["axis"] == "ptxas"
+    assert line("bisect", *ONE, "--repeat", "1", "--axis", "ptxas") == 2
+    assert "before ptxas sees anything; use --axis" in line.err
 
 
 def test_a_bisection_of_ptxas(line: Line) -> None:
