@@ -481,7 +481,9 @@ GPU could be given ({no_gpu}) that is {len(meant)},
 and {len(ran)} of these ({len(ran) / max(len(meant), 1):.1%}) were executed, in {median:.1f} s
 a cell (median of all its runs). {verdicts}. {older} rows are of an earlier state of the emulator;
 those of before 24 November 2026 call `right`, too, what agrees with other configs alone: it is
-`consistent` since.
+`consistent` since. Those of before 28 November 2026 call `right` what the interpreter of
+the same config confirms (`as_interpreted` since), and some small sizes of then made other code than
+`triage compile` judges: `mamba3_siso_fwd` is the known case, and it is wrong on sm_100a with 3.9.0.
 
 A `-` is a cell that has not been tried yet. Any other is the verdict, the largest relative error of
 an output, what it was compared with, and the seconds of all its runs (five, the first with the race

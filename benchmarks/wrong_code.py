@@ -377,7 +377,8 @@ first column of the running state, of both sections of Mamba-3 and of the proxy 
 again: verdicts and largest differences are the same, but more elements count as different, 11,880,
 11,738 and 1,903 where the tables have 10,235, 10,228 and 1,541.
 
-The tables call `right`, too, what agrees with other configs alone: it is `consistent` since. Of one
+The tables call `right`, too, what agrees with other configs alone (`consistent` since) and what the
+interpreter of the same config confirms (`as_interpreted` since 28 November 2026). Of one
 kernel that was run again, `scaled_values` with Triton 3.9.0, sm_80 is `right` (Triton's interpreter
 confirms it), and sm_100a is `wrong_result` in 11,880 elements, as before.
 
