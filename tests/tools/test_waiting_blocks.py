@@ -41,7 +41,7 @@ if __name__ == "__main__":
     [
         (
             {},
-            "right",
+            "as_interpreted",
             "a grid hangs that does not fit as a whole: with 19 of 20 blocks at once, the last",
         ),
         # Two blocks of 32 warps fit on each of 132 SMs.
