@@ -70,6 +70,8 @@ class Together(Generic[Q, A]):
             most = self.most or len(self._waiting)
             batch, self._waiting = self._waiting[:most], self._waiting[most:]
             if not batch:
+                # At once: a question of the next turn has to begin a task of its own.
+                self._tasks -= {asyncio.current_task()}
                 return
             await self._answer([(one, future) for one, future in batch if not future.done()])
 

@@ -75,6 +75,23 @@ def test_what_is_asked_at_once_is_one_trip_and_what_comes_later_another() -> Non
     assert taken == [[1, 2, 3], [4]]
 
 
+@pytest.mark.parametrize("turns", range(8))
+def test_a_question_at_the_end_of_a_trip_is_answered(turns: int) -> None:
+    """However many turns of the loop after the answer it is asked."""
+
+    async def answer(questions: Sequence[int]) -> Sequence[int]:
+        return questions
+
+    async def main() -> int:
+        together = Together(answer=answer)
+        assert await together.ask(1) == 1
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return await asyncio.wait_for(together.ask(2), timeout=5)
+
+    assert asyncio.run(main()) == 2
+
+
 def test_a_trip_begins_when_nobody_has_asked_for_a_pause() -> None:
     taken: list[list[int]] = []
 
