@@ -390,7 +390,8 @@ class _Writer:
         while run and len(nights) < _MOST_NIGHTS:
             older = previous_run(self.store, run.id)
             if nights and older and len(nights) < _MOST_NIGHTS - 1:
-                changes = compare_runs(self.store, older.id, run.id, matrix_of(run), only=self.only)
+                matrix = matrix_of(self.store, run)
+                changes = compare_runs(self.store, older.id, run.id, matrix, only=self.only)
             nights.append(
                 Night.of(
                     run.id, run.started, run.finished or run.started, changes if older else None

@@ -389,7 +389,9 @@ EVIDENCE_KINDS = frozenset(
 )
 """What a step gave that can be taken again: all of it may be trimmed."""
 
-RECORD_KINDS = frozenset(("hunt", "learned", "minimized", "packed_workarounds", "rank", "trip"))
+RECORD_KINDS = frozenset(
+    ("hunt", "learned", "matrix", "minimized", "packed_workarounds", "rank", "trip")
+)
 """What was found by luck, by time or on hardware, and what is under way: none of it is trimmed."""
 
 SELECT_RECORDS = """

@@ -70,8 +70,6 @@ run 1 -> run 2: 3 regressed, 1 mutated, 1 metric-worse, 1 fixed, 1 untestable, 1
 
 @pytest.fixture
 def home(triage: Triage) -> Path:
-    # Not the matrix that comes with triage, whose exclusions would speak of these cells.
-    (triage.folder / "matrix.yaml").write_text("version: 1\ntargets: [sm_80]\nkernels: ['*']\n")
     return Path(triage.env["TRIAGE_HOME"])
 
 

@@ -168,8 +168,6 @@ def test_what_the_source_no_longer_has_is_on_no_page(triage: Triage) -> None:
 
 def test_a_list_of_configs_none_of_which_works_is_worse_tonight(triage: Triage) -> None:
     home = Path(triage.env["TRIAGE_HOME"])
-    # Not the matrix that comes with triage, which excludes these cells.
-    (triage.folder / "matrix.yaml").write_text("version: 1\ntargets: [sm_80]\nkernels: ['*']\n")
     night(home, [row(warps=warps) for warps in (4, 8)])
     night(home, [row("out_of_resources", "s1", warps=warps, stage="launch") for warps in (16, 64)])
     tonight = " ".join(write(triage)["index.html"].words.split())

@@ -62,7 +62,8 @@ def command(
         raise UsageError(f"{len(runs)} runs are given; two can be compared")
     with read_results() as store:
         older, newer = choose_runs(store, runs)
-        changes = compare_runs(store, older.id, newer.id, matrix_of(newer, matrix), only=only)
+        theirs = matrix_of(store, newer, matrix)
+        changes = compare_runs(store, older.id, newer.id, theirs, only=only)
     for run in (older, newer):
         if run.finished is None:
             status_console().print(

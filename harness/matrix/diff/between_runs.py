@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from harness.cells.spelling import purpose_of
 from harness.matrix.diff.compare import PLAIN, UNTOLD, compare, unchanged
-from harness.matrix.file import find_matrix_file, read_matrix
+from harness.matrix.file import FILE, read_matrix
 from harness.matrix.rules import EVERY, exclusion_of, is_meant
 from harness.store.schema import ResultRecord, RunRecord
 from harness.store.store import Store
@@ -26,6 +26,8 @@ from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import broken, expired
 
 _LAST = re.compile(r"last(?:~([0-9]{1,18}))?")
+MATRIX = "matrix"
+"""The kind of record that holds which file a run is of, by its uid."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _decode = msgspec.json.Decoder(Facts).decode
 
@@ -133,7 +135,7 @@ def last_night(
     older = previous_run(store, run.id)
     if older is None:
         return run, None, None
-    return run, older, compare_runs(store, older.id, run.id, matrix_of(run), only=only)
+    return run, older, compare_runs(store, older.id, run.id, matrix_of(store, run), only=only)
 
 
 def current_results(store: Store, kernel: str) -> list[ResultRecord]:
@@ -221,25 +223,25 @@ def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
     return run_before
 
 
-def matrix_of(run: RunRecord, file: Path | None = None) -> Matrix | None:
+def matrix_of(store: Store, run: RunRecord, file: Path | None = None) -> Matrix | None:
     """This matrix file, by default the one that the run is of.
 
-    None for a run that is of no matrix, or of one that is not here any more.
+    None for a run that is of no matrix, or of one that is not here any more. Where it is not known
+    which file it was, it is the one that the run's command names, or `./matrix.yaml`.
 
     Raises:
         ConfigurationError: the file makes no sense.
+        StorageError: the results cannot be read.
     """
     if file is not None:
         return read_matrix(file)
     words = shlex.split(run.command)
     if words[1:2] != ["matrix"]:
         return None
-    named = _value_of("--matrix", words)
-    try:
-        file = Path(named) if named else find_matrix_file()
-    except UsageError:
-        return None
-    return read_matrix(file) if file.is_file() else None
+    kept = store.records(MATRIX, str, [run.uid]).values()
+    named = Path(_value_of("--matrix", words) or FILE)
+    found = next(filter(Path.is_file, (*map(Path, kept), named)), None)
+    return read_matrix(found) if found else None
 
 
 def _value_of(option: str, words: Sequence[str]) -> str | None:

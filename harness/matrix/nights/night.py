@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgspec
 from msgspec import structs
@@ -31,7 +32,7 @@ from harness.io.packages.versions import LATEST, check_spec
 from harness.io.processes.cluster import Machines, MachinesGoneError
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.reproducers import try_reproducers
-from harness.matrix.diff.between_runs import compare_runs, previous_run
+from harness.matrix.diff.between_runs import MATRIX, compare_runs, previous_run
 from harness.matrix.nights.plan import MatrixPlan, plan_matrix
 from harness.matrix.nights.steering import MatrixSteering
 from harness.matrix.rules import Expectations, Rules, Shard, happened
@@ -209,6 +210,7 @@ async def run_matrix(
     """
     started = time.monotonic()
     run_id = store.begin_run(options.work.command, options.part)
+    store.keep_record(MATRIX, store.uid_of(run_id), str(Path(matrix.file).absolute()))
     async with matrix_bench(store, options, matrix) as bench:
         if options.max_time is not None:
             bench.deadline = started + options.max_time

@@ -27,7 +27,7 @@ def test_every_kind_is_evidence_or_a_record(store: Store) -> None:
         *("operations", "ptx", "reference", "run", "times"),
     ]
     assert sorted(RECORD_KINDS) == [
-        *("hunt", "learned", "minimized", "packed_workarounds", "rank", "trip")
+        *("hunt", "learned", "matrix", "minimized", "packed_workarounds", "rank", "trip")
     ]
     for kind in (*RECORD_KINDS, "new"):
         with pytest.raises(ValueError, match="a trim would delete it"):

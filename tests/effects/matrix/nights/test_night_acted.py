@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from harness.cells.places import RunProgress
 from harness.matrix.bugs.list import list_bugs, reproducer_of
+from harness.matrix.diff.between_runs import matrix_of
 from harness.matrix.file import read_matrix
 from harness.matrix.nights import night as night_module
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
@@ -73,6 +74,19 @@ def test_a_failure_is_unexpected_until_it_is_expected(crashes: Stage) -> None:
     # The same program needs no work.
     assert second.carried == 12
     assert sorted(crashes.acted.asked) == ["1.0"] * 2 + ["1.1"] * 2 + ["2.0"] * 2
+
+
+def test_the_matrix_of_a_night_is_the_file_that_it_was_run_with(
+    crashes: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night(crashes, EXPECTED)
+    [run] = crashes.store.runs(limit=2)
+    monkeypatch.chdir(tmp_path)
+    Path("matrix.yaml").write_text(MATRIX)
+    for command in (run.command, f"{run.command} --matrix m.yaml"):
+        found = matrix_of(crashes.store, replace(run, command=command))
+        assert found
+        assert len(found.expect) == 1
 
 
 def test_what_was_fixed_matters_only_where_it_is_asked_for(crashes: Stage) -> None:
