@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -19,8 +19,6 @@ from harness.cli.amounts import Words, once
 from harness.values.errors import TriageError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_FORMER = f"{__name__}.former"
 
 _SECTIONS = {
     "What is selected": "base head kernel sm triton compiler ptxas assembler launch set config "
@@ -40,7 +38,7 @@ _SECTIONS = {
 
 
 class Verb(click.Command):
-    """A command whose help has sections, and which says when an option has another name now."""
+    """A command whose help has sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options by their sections; one that has none is of the surroundings."""
@@ -56,51 +54,12 @@ class Verb(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(records)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; then a line for each former name."""
-        rest = super().parse_args(ctx, args)
-        for line in () if ctx.resilient_parsing else ctx.meta.get(_FORMER, ()):
-            click.echo(f"triage: {line}", err=True)
-        return rest
-
 
 class SilentOption(click.Option):
     """An option on how to work, or what to print: it chooses no cells.
 
     Runs whose commands differ in nothing else are runs of the same kind (`triage diff`).
     """
-
-
-class FormerOption(SilentOption):
-    """A name that an option had: it goes on working, out of sight.
-
-    `now` is the option's name, or says it of a value.
-    """
-
-    def __init__(self, names: Sequence[str], *, now: str | Callable[[str], str]) -> None:
-        former = [*names, f"former_{names[0].lstrip('-')}"]
-        super().__init__(former, hidden=True, is_eager=True, expose_value=False, multiple=True)
-        self._now = now
-
-    def handle_parse_result(  # noqa: D102 - click's
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        values, moved = cast("dict[str, Any]", opts), {}
-        for value in values.pop(self.name or "", ()):
-            now = self._now if isinstance(self._now, str) else self._now(value)
-            option = next(option for option in ctx.command.params if now in option.opts)
-            if option.name in values and not ctx.resilient_parsing:
-                raise UsageError(f"{self.opts[0]} and {now}: which one is meant?")
-            moved[option.name or ""] = [value] if option.multiple else value
-            line = f"{self.opts[0]} is called {now} now; the old name goes on working"
-            ctx.meta.setdefault(_FORMER, {})[line] = None
-        values |= moved
-        return None, args
-
-
-def former(name: str, now: str | Callable[[str], str]) -> Callable[[F], F]:
-    """`name` goes on working for the option `now`."""
-    return click.option(name, cls=FormerOption, now=now)
 
 
 EXECUTES = ("--run", "--formal", "--on", "--runner")

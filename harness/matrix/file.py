@@ -14,7 +14,7 @@ from msgspec import Meta
 import harness
 from harness.io.files.reading import FieldError, read_located
 from harness.io.packages.versions import LATEST
-from harness.matrix.rules import make_selector, parse_selector, read_specifiers, read_tool
+from harness.matrix.rules import make_selector, read_specifiers, read_tool
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.matrix import (
@@ -108,13 +108,9 @@ class _Include(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Override(_When, forbid_unknown_fields=True, kw_only=True):
-    """Other limits: seconds and GiB for one compiler run, and how often each cell is run.
-
-    `select` is the former way to say which cells are meant, all in one text.
-    """
+    """Other limits: seconds and GiB for one compiler run, and how often each cell is run."""
 
     kernel: _Text | None = None
-    select: _Text | None = None
     timeout: _Seconds | None = None
     memory: _GiB | None = None
     repeat: _Times | None = None
@@ -270,15 +266,10 @@ class _Meaning:
         if (entry.timeout, entry.memory, entry.repeat) == (None, None, None):
             raise FieldError(where, "it overrides nothing; give timeout, memory or repeat")
         selector = self._selector(where, entry, entry.kernel)
-        if entry.select:
-            if selector != Selector():
-                raise FieldError(f"{where}.select", "say all of it by kernel, target, ..., or none")
-            selector = _meant(f"{where}.select", parse_selector, entry.select)
         if selector == Selector():
             raise FieldError(where, "it overrides for every cell; say which are meant, or defaults")
         return Override(
             selector=selector,
-            is_former=entry.select is not None,
             timeout=entry.timeout,
             memory=int(entry.memory * _GIB) if entry.memory else None,
             repeat=entry.repeat,

@@ -37,13 +37,8 @@ from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 
-# Selectors as people write them: `mamba3_*@sm_100a*` or `kernel=mamba3_*,triton=>=3.5,<3.8`.
-
-_VERSIONED = ("triton", "ptxas", "compiler", "assembler")
-_WORDS = ("cell", "kernel", "launch", "target", *_VERSIONED, "config")
 _TOOL = re.compile(r"([a-z][a-z0-9_]*)\s*([<>=!~].*|)")
 _WILD = re.compile(r"[*?\[]")
-_MORE_OF_A_SPECIFIER = re.compile(r"\s*[<>=!~]")
 
 
 def read_specifiers(text: str) -> SpecifierSet:
@@ -156,39 +151,6 @@ def _ranges(kind: str, versions: str | None, tool: str | None) -> tuple[ToolRang
     return (*own, *([] if tool is None else [read_tool(tool)]))
 
 
-def parse_selector(text: str) -> Selector:
-    """Read what `--only` takes: a pattern over cell ids, or `word=value` parts, of a config too.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if not text.strip():
-        raise UsageError("a selector is empty; write for example '*@sm_100a*' or target=sm_100a")
-    if not any(part.partition("=")[0].strip() in _WORDS for part in text.split(",")):
-        if re.search(r'^(?:[^"\s]|"[^"]*")*\s', text):
-            raise UsageError(f"{text!r}: no id of a cell has a blank outside quotes")
-        # A cell's id has both; without a wildcard it cannot be a whole one.
-        return Selector(cell=text if _WILD.search(text) or "@" in text else f"*{text}*")
-    words: dict[str, str] = {}
-    config: list[str] = []
-    last = ""
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        if last in _VERSIONED and _MORE_OF_A_SPECIFIER.match(part):
-            words[last] += f",{part}"
-            continue
-        last = name.strip()
-        if last == "config":
-            config.append(value)
-        elif last in _WORDS and equals:
-            if last in words:
-                raise UsageError(f"{text!r}: {last} twice; give two selectors instead")
-            words[last] = value.strip()
-        else:
-            config.append(part)
-    return make_selector(**words, config=",".join(config))
-
-
 # Known failures: which expectation speaks of a cell, and whether what happened is what it says.
 
 
@@ -282,7 +244,6 @@ def happened(facts: Facts, expectation: Expectation) -> bool:
     return facts.verdict == expectation.verdict and expectation.signature in (None, facts.signature)
 
 
-_HELD_BACK = re.compile(r"[*?\[]")
 _SHARD = re.compile(r"(\d{1,4})/(\d{1,4})")
 _FAILED = 1
 
@@ -346,10 +307,7 @@ class Rules:
 
     def is_wanted_early(self, place: MatrixPlace) -> bool:
         """Whether the selection may mean cells of this place."""
-        return not self.only or any(
-            selector.matches_early(place) and _may_mean(selector.cell, place.kernel)
-            for selector in self.only
-        )
+        return not self.only or any(one.matches_early(place) for one in self.only)
 
     def is_wanted(self, cell: Coordinates) -> bool:
         """Whether the selection means this cell."""
@@ -423,16 +381,6 @@ class Rules:
                     where = f"{self.matrix.file}:{rule.line}: {name}[{index}]"
                     lines.append(f"{where} matches no cell{hint}")
         return lines
-
-
-def _may_mean(pattern: str | None, kernel: str) -> bool:
-    """Whether a pattern over cell ids can match cells of this kernel."""
-    head, slash, _ = (pattern or "").partition("/")
-    if not slash or _HELD_BACK.search(head):
-        # A wildcard may run over the slash: only what stands before it is known.
-        fixed = _HELD_BACK.split(head)[0]
-        return kernel.startswith(fixed[: len(kernel)])
-    return kernel == head or "/" in kernel
 
 
 def spec_hint(spec: str, versions: Sequence[Version]) -> str:

@@ -181,13 +181,9 @@ class Extra(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True):
-    """Other limits for some cells: seconds and bytes for one compiler run, and how often to run.
-
-    `is_former`: the file says which in the former way.
-    """
+    """Other limits for some cells: seconds and bytes for one compiler run, and how often to run."""
 
     selector: Selector
-    is_former: bool = False
     timeout: float | None = None
     memory: int | None = None
     repeat: int | None = None

@@ -19,7 +19,7 @@ targets: [sm_80, sm_90a, 100a]
 kernels: ["mamba3_*", "mamba2_*"]
 exclude: [{triton: "<3.3", target: "sm_100*", reason: "no Blackwell support"}]
 include: [{triton: "==3.6.0", ptxas: "==13.1.115", target: sm_100a, kernel: mamba3_k, set: {n: 4}}]
-overrides: [{select: "*@sm_120a*", timeout: 600, memory: 2}]
+overrides: [{target: sm_120a, timeout: 600, memory: 2}]
 expect:
   - {kernel: k, when: {triton: ">=3.5,<3.8", config: "num_warps=4"}, verdict: trap_stub}
 defaults: {timeout: 250, repeat: 2}
@@ -83,7 +83,6 @@ WHOLE_MATRICES = [
     "- a",
 ]
 MATRIX_OPTIONS = {
-    "--only": ("", "kernel", "triton=<x", "a b"),
     "--triton": ("", "<x"),
     "--ptxas": ("new",),
     "--compiler": (">=3",),

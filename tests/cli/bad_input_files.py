@@ -84,7 +84,7 @@ _SHELL_NAMES = {"k.ptx": "{}.ptx", "k.ttir": "{}.ttir", "k.py": "{}.py"}
 
 
 # Options for what is written; every other path is read.
-_WRITTEN = frozenset({"--save", "--dump", "--pack", "--out", "--patch", "--into"})
+_WRITTEN = frozenset({"--pack", "--out", "--patch", "--into"})
 _PTX = """\
 .version 8.0
 .target sm_90a
@@ -277,7 +277,6 @@ def _folder_cases() -> Iterator[Case]:
 
     for words in (
         ("compile", "--kernel", "k.ptx", "--out", "o"),
-        ("compile", "--kernel", "k.ptx", "--save", "o"),
         ("minimize", "k.ptx", "--out", "o"),
         ("report", "--kernel", "k.ptx", "--for", "nvidia", "--out", "o"),
         ("report", "--kernel", "k.ptx", "--for", "nvidia", "--minimized", "o"),

@@ -10,7 +10,6 @@ from bad_input_cases import Case
 
 from harness.cli.amounts import FilePath, FiniteRange, Words
 from harness.cli.main import cli
-from harness.cli.options import FormerOption
 
 __all__ = ["option_cases"]
 
@@ -24,8 +23,6 @@ _READ_BY_US = {
     "--trim": ("", "nan", "-1", "9" * 500, "1e9GB", "10 parsecs", "\x1b[31m"),
     "--max-time": ("", "nan", "0", "-5m", "9" * 500, "10 parsecs", "\x1b[31m", "٣m"),
 }
-# Former names of amounts; their values are those of the option that they mean.
-_AMOUNTS = {"--budget", "--limit"}
 _KINDS: tuple[tuple[type[click.ParamType[Any]], tuple[str, ...]], ...] = (
     (click.IntRange, _WHOLE),
     (FiniteRange, _NUMBER),
@@ -55,8 +52,6 @@ def commands(
 
 def values_of(option: click.Parameter) -> tuple[str, ...]:
     """What this option or argument must refuse."""
-    if isinstance(option, FormerOption):
-        return ("", "nan", "\x1b[31m") if option.opts[0] in _AMOUNTS else ("",)
     for name in option.opts:
         if name in _READ_BY_US and not isinstance(option.type, click.IntRange):
             return _READ_BY_US[name]
@@ -89,7 +84,7 @@ def _of_option(path: tuple[str, ...], where: str, option: click.Option) -> Itera
         yield Case(id=f"{where} {name}=1", words=(*path, f"{name}=1"), code=2, says=said)
         return
     yield Case(id=f"{where} {name} alone", words=(*path, name), code=2, says=name)
-    before = _BEFORE.get(where, ()) if name in ("--budget", "--max-time") else ()
+    before = _BEFORE.get(where, ()) if name == "--max-time" else ()
     for index, value in enumerate(values_of(option)):
         given = (f"{name}={value}",) if name.startswith("--") else (name, value)
         words = (*path, *before, *given)
@@ -97,8 +92,6 @@ def _of_option(path: tuple[str, ...], where: str, option: click.Option) -> Itera
 
 
 def _said(option: click.Parameter, value: str) -> str:
-    if isinstance(option, FormerOption):
-        return ""
     return _SAID.get(value, "") if isinstance(option.type, Words | FilePath) else ""
 
 

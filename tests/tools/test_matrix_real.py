@@ -34,7 +34,7 @@ kernels: [own_scale, "nobody_*"]
 exclude:
   - {target: sm_80, config: "BLOCK=512", reason: "too wide for me"}
   - {ptxas: "==12.8", reason: "matches nothing"}
-overrides: [{select: "*@sm_80*", timeout: 200}]
+overrides: [{target: sm_80, timeout: 200}]
 """
 PTXAS = 2
 EXCLUDED = 3 * PTXAS
@@ -196,7 +196,7 @@ def test_an_a_a_night_without_the_store_reports_no_change(done: Triage) -> None:
 
 @pytest.mark.long
 def test_a_changed_input_is_looked_at_again(own: Triage) -> None:
-    only = ["--only", "*BLOCK=64,num_warps=1*@sm_90a*"]
+    only = ["--sm", "90a", "--config", "BLOCK=64,num_warps=1"]
     assert run(own, *only)["carried"] == 0
     assert run(own, *only)["carried"] == PTXAS
     launch = own.folder / "repros" / "own_scale" / "launch.py"
@@ -239,14 +239,10 @@ def test_when_time_is_up_nothing_new_is_begun(triage: Triage) -> None:
 
 
 def test_nothing_selected(own: Triage) -> None:
-    for only in (["nope"], ["--triton", "<2"], ["--only", "kernel=nope"]):
+    for only in (["nope"], ["--triton", "<2"]):
         ran = own("matrix", "run", *only)
         assert ran.returncode == 3
         assert "nothing in the matrix matches" in ran.stderr
-        assert ("the old form goes on working" in ran.stderr) == ("--only" in only)
-    ran = own("matrix", "run", "own_scale", "--only", "target=sm_90a")
-    assert ran.returncode == 2
-    assert "--only" in ran.stderr
 
 
 def test_a_failure_that_is_not_expected_and_one_that_is(own: Triage) -> None:

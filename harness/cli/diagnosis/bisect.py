@@ -38,7 +38,6 @@ from harness.cli.options import (
     apart,
     as_value,
     exclusive,
-    former,
     json_option,
     package_version_option,
     while_option,
@@ -185,7 +184,6 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
     click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it)."),
     while_option,
     click.option("--sweep", is_flag=True, help="Try every version."),
-    former("--budget", "--max-tries"),
     click.option(
         "--max-tries",
         "budget",

@@ -31,7 +31,6 @@ from harness.cli.options import (
     Verb,
     apart,
     exclusive,
-    former,
     json_option,
     while_option,
 )
@@ -74,7 +73,6 @@ toolchain is not available; or it could not be run."""
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
-@former("--budget", "--max-tries")
 @click.option(
     "--max-tries",
     "budget",

@@ -17,7 +17,7 @@ from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.kernels.ptx_inputs import PtxOptions, ptx_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import EXECUTES, SilentOption, Verb, apart, exclusive, former, json_option
+from harness.cli.options import EXECUTES, SilentOption, Verb, apart, exclusive, json_option
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
 from harness.cli.progress.reduction import watch_reduction
 from harness.cli.progress.steps import preparing
@@ -88,7 +88,6 @@ the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."
     is_flag=True,
     help="Leave no more registers undefined than the original does.",
 )
-@former("--budget", lambda value: "--max-tries" if value.strip().isdigit() else "--max-time")
 @click.option(
     "--max-time",
     cls=SilentOption,

@@ -15,7 +15,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import GpuOptions, gpu_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, apart, as_value, former, goes_with, json_option
+from harness.cli.options import SilentOption, Verb, apart, as_value, goes_with, json_option
 from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import narrating, preparing
@@ -62,7 +62,6 @@ a toolchain that is not available."""
 @apart(["--run"], "--patch", because="a patch is proved by compiling it")
 @apart(["--import"], "--scheduler", because="nothing is compiled")
 @selection_options()
-@former("--budget", "--max-time")
 @click.option(
     "--max-time",
     "budget",

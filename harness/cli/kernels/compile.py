@@ -21,7 +21,7 @@ from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, exclusive, former, json_option
+from harness.cli.options import SilentOption, Verb, exclusive, json_option
 from harness.cli.output import (
     print_json,
     print_remarks,
@@ -55,7 +55,6 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be de
 @exclusive("--json", "--markdown")
 @selection_options()
 @execution_options
-@former("--save", "--out")
 @click.option(
     "--out",
     "save",

@@ -22,7 +22,7 @@ from harness.cli.amounts import FilePath, FiniteRange
 from harness.cli.gpu_way import GpuOptions, elsewhere
 from harness.cli.kernels.ptx_inputs import PtxOptions, ptx_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, as_value, former, goes_with, json_option
+from harness.cli.options import SilentOption, Verb, as_value, goes_with, json_option
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
@@ -156,7 +156,6 @@ _gpu_options = as_value(
         type=click.IntRange(2, MOST_RUNS),
         help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
     ),
-    former("--limit", "--gpu-timeout"),
     click.option(
         "--gpu-timeout",
         "limit",
@@ -222,7 +221,6 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
     help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of asynchronous "
     "operations: early, late or random; BLOCKS: so many at once, not all.",
 )
-@former("--budget", "--max-instructions")
 @click.option(
     "--max-instructions",
     "budget",
@@ -258,7 +256,6 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
     "launch: num_stages=1, sm=80, triton=3.6.0.",
 )
 @ptx_options
-@former("--dump", "--out")
 @click.option(
     "--out",
     "dump",

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions
-from harness.cells.repros.find import find_kernels, near_names
+from harness.cells.repros.find import find_kernels
 from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
@@ -57,7 +57,7 @@ from harness.matrix.nights.listing import (
 )
 from harness.matrix.nights.merge import merge_stores
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
-from harness.matrix.rules import Shard, parse_selector
+from harness.matrix.rules import Shard
 from harness.values.errors import UsageError
 from harness.values.matrix import Selector
 from harness.values.toolchain import EMULATOR, GPU, SASS
@@ -162,7 +162,6 @@ command.add_command(merge)
 )
 @kernel_options("Only this kernel of the matrix, or a pattern; as the argument.", is_required=False)
 @only_options
-@click.option("--only", "former_only", multiple=True, hidden=True)
 @package_version_option(
     "Kernels of a package in each of these releases of it: 'fla-core>=0.4,<0.6'; the name may be "
     "left out where all are of one."
@@ -206,7 +205,6 @@ def run(
     file: Path | None,
     kernel: str | None,
     only: Sequence[Selector],
-    former_only: Sequence[str],
     package_version: str | None,
     shard: str,
     night: str | None,
@@ -232,20 +230,10 @@ def run(
             f"{on} launches from this machine: first compile with --scheduler, then run the same"
             f" with {on} and without --scheduler, which compiles nothing again"
         )
-    named = [selector for one in only if (selector := replace(one, kernel=kernel)) != Selector()]
-    try:
-        selectors = [*named, *map(parse_selector, former_only)]
-    except UsageError as error:
-        raise UsageError(f"--only {error}; {near_names(' '.join(former_only))}") from error
-    if named and former_only:
-        raise UsageError("--only is a whole selection: say all of it by options, or none")
-    if former_only:
-        now = "KERNEL, --sm, --triton, --ptxas, --launch and --config"
-        print_note(f"--only is {now} now; the old form goes on working")
     if kernel and os.path.lexists(kernel.partition("::")[0]):
         find_kernels(kernel)  # what cannot be read says why
     how = MatrixOptions(
-        only=selectors,
+        only=[selector for one in only if (selector := replace(one, kernel=kernel)) != Selector()],
         shard=Shard.parse(shard),
         night=night,
         max_time=max_time,

@@ -161,7 +161,7 @@ def current_results(store: Store, kernel: str) -> list[ResultRecord]:
 
 def _has_all_configs(run: RunRecord) -> bool:
     words = shlex.split(run.command)
-    is_part = any(word.partition("=")[0] in ("--config", "--only") for word in words)
+    is_part = any(word.partition("=")[0] == "--config" for word in words)
     return words[1:3] == ["matrix", "run"] and not is_part
 
 

@@ -124,12 +124,6 @@ class _Planner:
             own = [BUNDLED] if workaround.baseline.triton else ptxas
             for extra in (to_run(workaround), *to_retest(workaround)):
                 self._extra(extra, own, f"workaround for {workaround.baseline.cell}")
-        self.warnings += [
-            f"{self.matrix.file}:{override.line}: overrides: what `select` says is written as in "
-            "`exclude` now (kernel, launch, target, config, ...); the old form goes on working"
-            for override in self.matrix.overrides
-            if override.is_former
-        ]
         return MatrixPlan(
             rules=self.rules,
             places=tuple(self.places),

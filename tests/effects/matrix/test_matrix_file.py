@@ -22,7 +22,7 @@ targets: [sm_80, sm_90a, 100a]
 kernels: ["mamba3_*", "mamba2_*"]
 exclude: [{triton: "<3.3", target: "sm_100*", reason: "no Blackwell support"}]
 include: [{triton: "==3.6.0", ptxas: "==13.1.115", target: sm_100a, kernel: mamba3_k, set: {n: 4}}]
-overrides: [{kernel: "m*", target: 120a, timeout: 600, memory: 2}, {select: "*@x*", repeat: 3}]
+overrides: [{kernel: "m*", target: 120a, timeout: 600, memory: 2}, {cell: "*@x*", repeat: 3}]
 expect:
   - {kernel: k, when: {triton: ">=3.5,<3.8", config: "num_warps=4"}, verdict: trap_stub}
 defaults: {timeout: 250, repeat: 2}
@@ -51,11 +51,10 @@ def test_everything_that_may_stand_in_it(tmp_path: Path) -> None:
         ToolChoice(kind="triton", spec="==3.6.0"),
         8,
     )
-    override, former = matrix.overrides
+    override, other = matrix.overrides
     assert (override.timeout, override.memory, override.repeat) == (600.0, 2 << 30, None)
     assert (override.selector.kernel, override.selector.target) == ("m*", "sm_120a")
-    assert (former.selector.cell, former.repeat) == ("*@x*", 3)
-    assert (override.is_former, former.is_former) == (False, True)
+    assert (other.selector.cell, other.repeat) == ("*@x*", 3)
     [expectation] = matrix.expect
     assert (expectation.verdict, expectation.line) == ("trap_stub", 11)
     assert not expectation.selector.is_known_early
@@ -80,7 +79,6 @@ def test_everything_that_may_stand_in_it(tmp_path: Path) -> None:
         ("timeout: 600", "tmeout: 600", r":9: .*did you mean `timeout`. Known here: cell, launch"),
         ("timeout: 600, memory: 2", "timeout: -1", r":9: overrides\[0\].timeout: "),
         ('kernel: "m*", target: 120a, ', "", r":9: overrides\[0\]: it overrides for every cell"),
-        ("{select: ", "{kernel: k, select: ", r":9: overrides\[1\].select: say all of it by"),
         (", timeout: 600, memory: 2", "", r":9: overrides\[0\]: it overrides nothing"),
         ("trap_stub", "trap", r":11: expect\[0\].verdict: "),
         ('"num_warps=4"', "warps", r":11: expect\[0\].when.config: .*not name=value"),

@@ -14,7 +14,7 @@ from harness.cli.options import SilentOption
 
 CHOOSING = {
     "matrix run": {"--matrix", "--kernel", "--sm", "--triton", "--compiler", "--ptxas",
-                   "--assembler", "--launch", "--set", "--config", "--only", "--package-version",
+                   "--assembler", "--launch", "--set", "--config", "--package-version",
                    "--shard", "--night", "--run", "--on", "--runner", "--gpu"},
     "compile": {"--kernel", "--sm", "--triton", "--compiler", "--ptxas", "--assembler", "--launch",
                 "--set", "--config", "--freeze-ptx", "--pass-env"},

@@ -6,14 +6,7 @@ import pytest
 from msgspec.structs import replace
 from packaging.version import Version
 
-from harness.matrix.rules import (
-    Rules,
-    Shard,
-    by_information,
-    make_selector,
-    parse_selector,
-    spec_hint,
-)
+from harness.matrix.rules import Rules, Shard, by_information, make_selector, spec_hint
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import (
@@ -78,7 +71,7 @@ def test_a_rule_that_matched_nothing_is_told_by_name_and_line() -> None:
     rules = Rules(
         matrix=matrix(
             exclude=(Excluded(selector=make_selector(ptxas="==12.8"), reason="r", line=7),),
-            overrides=(Override(selector=parse_selector("*@sm_80*"), timeout=9.0, line=8),),
+            overrides=(Override(selector=make_selector(cell="*@sm_80*"), timeout=9.0, line=8),),
             expect=(
                 Expectation(selector=make_selector(kernel="no"), verdict=VerdictKind.OK, line=9),
             ),
@@ -109,9 +102,9 @@ def test_overrides_add_up_and_the_last_counts() -> None:
         matrix=matrix(
             timeout=100.0,
             overrides=(
-                Override(selector=parse_selector("kernel=k"), timeout=200.0, repeat=3),
-                Override(selector=parse_selector("num_warps=4,kernel=k"), timeout=1.0),
-                Override(selector=parse_selector("kernel=k,num_warps=4"), timeout=300.0),
+                Override(selector=make_selector(kernel="k"), timeout=200.0, repeat=3),
+                Override(selector=make_selector(config="num_warps=4", kernel="k"), timeout=1.0),
+                Override(selector=make_selector(kernel="k", config="num_warps=4"), timeout=300.0),
             ),
         )
     )
@@ -124,17 +117,16 @@ def test_overrides_add_up_and_the_last_counts() -> None:
 @pytest.mark.parametrize(
     ("only", "kernel", "wanted"),
     [
-        ("k/*", "k", True),
-        ("k/*", "other", False),
-        ("mamba3_*", "mamba3_x", True),
-        ("mamba3_*@sm_90a*", "mamba2_x", False),
-        ("*@sm_90a*", "anything", True),
-        ("kernel=k", "other", False),
-        ("num_warps=8,kernel=*", "other", True),
+        ({"kernel": "k"}, "k", True),
+        ({"kernel": "k"}, "other", False),
+        ({"kernel": "mamba3_*"}, "mamba3_x", True),
+        ({"kernel": "mamba3_*", "target": "90a"}, "mamba2_x", False),
+        ({"target": "90a"}, "anything", True),
+        ({"kernel": "*", "config": "num_warps=8"}, "other", True),
     ],
 )
-def test_only_saves_captures_where_it_can(only: str, kernel: str, wanted: bool) -> None:
-    rules = Rules(matrix=matrix(), only=[parse_selector(only)])
+def test_only_saves_captures_where_it_can(only: dict[str, str], kernel: str, wanted: bool) -> None:
+    rules = Rules(matrix=matrix(), only=[make_selector(**only)])
     assert rules.is_wanted_early(cell(kernel)) is wanted
     # What is dropped early would have been dropped late.
     if not wanted:
@@ -142,7 +134,7 @@ def test_only_saves_captures_where_it_can(only: str, kernel: str, wanted: bool) 
 
 
 def test_an_only_that_means_nothing_is_told() -> None:
-    rules = Rules(matrix=matrix(), only=[parse_selector("kernel=k"), parse_selector("kernel=no")])
+    rules = Rules(matrix=matrix(), only=[make_selector(kernel="k"), make_selector(kernel="no")])
     assert rules.is_wanted(cell("k"))
     assert not rules.is_wanted(cell("other"))
     assert rules.unmatched_only() == ["no"]
