@@ -34,7 +34,8 @@ class MachineState(StrEnum):
     with the newest versions that were tried, in some cells or outside a night. `fixed-candidate`: a
     whole night (a run of a matrix) found it nowhere; `fixed-verified`: so many nights in a row.
     `regressed`: seen again after that, where it was gone. `flaky`: comes and goes within one run.
-    `untestable`: cannot be determined any more.
+    `untestable`: cannot be determined any more. `gone`: no cell that had it is in the source any
+    more.
     """
 
     NEW = "new"
@@ -42,6 +43,7 @@ class MachineState(StrEnum):
     PRESENT = "present"
     MUTATED = "mutated"
     ABSENT = "absent"
+    GONE = "gone"
     FLAKY = "flaky"
     UNTESTABLE = "untestable"
     FIXED_CANDIDATE = "fixed-candidate"
@@ -161,13 +163,14 @@ class Likeness(msgspec.Struct, frozen=True, kw_only=True):
 class Bug(msgspec.Struct, frozen=True, kw_only=True):
     """A bug with all that the results say of it.
 
-    `cells` counts those that ever had it, `cells_now` those whose last result has it. `compiled` is
-    how often one cell was compiled, not read from the store, and had it. `clean_nights` are whole
-    nights in a row without it, up to the last one. `first_seen` and `last_seen` are runs. `title`
-    is the template of its message. `related` are the numbers of bugs that look alike; `likeness`
-    compares the histories of those that say the same, where that is nothing. `joined` are bugs
-    whose results count as this one's: their records, with the reason in the note. `untried` is the
-    version that has to accept its smallest input before it is `fixed-verified`.
+    `cells` counts those that ever had it, `cells_now` those whose last result has it and that the
+    source still has. `compiled` is how often one cell was compiled, not read from the store, and
+    had it. `clean_nights` are whole nights in a row without it, up to the last one. `first_seen`
+    and `last_seen` are runs. `title` is the template of its message. `related` are the numbers of
+    bugs that look alike; `likeness` compares the histories of those that say the same, where that
+    is nothing. `joined` are bugs whose results count as this one's: their records, with the reason
+    in the note. `untried` is the version that has to accept its smallest input before it is
+    `fixed-verified`.
     """
 
     record: BugRecord

@@ -40,6 +40,24 @@ def test_failures_become_numbered_bugs(triage: Triage, home: Path) -> None:
     assert "cubin ptxas_ice C7907: it is ptxas_ice" in shown.stdout
 
 
+def test_what_the_source_no_longer_has_is_no_bug_of_today(triage: Triage, home: Path) -> None:
+    night(home, [row("ptxas_ice", A), row("ptxas_ice", B, warps=8), row("ptxas_ice", B, warps=16)])
+    night(home, [row(warps=2), row("ptxas_ice", B, warps=16)])
+    first, second = document(triage)["bugs"]
+    assert (first["machine"], first["cells_now"], first["cells"]) == ("gone", 0, 1)
+    assert (second["machine"], second["cells_now"], second["cells"]) == ("confirmed", 1, 2)
+    # What is known of versions stays.
+    assert first["ranges"]
+    assert (
+        "gone (the source has no cell any more that showed it)"
+        in triage("bugs", "show", "1").stdout
+    )
+    night(home, [row("ptxas_ice", A), row(warps=16)])
+    first, second = document(triage)["bugs"]
+    assert (first["machine"], first["cells_now"]) == ("confirmed", 1)
+    assert (second["machine"], second["cells_now"]) == ("fixed-candidate", 0)
+
+
 def test_numbers_stay_when_older_history_comes_later(triage: Triage, home: Path) -> None:
     night(home, [row("ptxas_ice", B)])
     document(triage)

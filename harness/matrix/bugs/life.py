@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cache, partial
 from itertools import groupby
@@ -42,6 +42,7 @@ from harness.values.bug import (
     Sighting,
     VersionMark,
 )
+from harness.values.cell import place_of
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
@@ -223,10 +224,13 @@ def _none_known(kind: str) -> Sequence[str]:  # noqa: ARG001 - those of results 
 class Chronicle:
     """Takes in every result of every run, oldest run first, and tells the story of each bug.
 
-    `known` has the versions that exist of a kind of compiler or assembler.
+    `known` has the versions that exist of a kind of compiler or assembler, `gone` the cells of a
+    kernel that its source no longer has. Such a cell says which versions have a bug, and nothing
+    of today.
     """
 
     known: Callable[[str], Sequence[str]] = _none_known
+    gone: Callable[[str], Collection[str]] = _none_known
     _results: dict[str, list[_Result]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     _cells: dict[int, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -301,9 +305,14 @@ class Chronicle:
         at_fault = (
             _PTXAS if example.stage == Stage.CUBIN.value or example.compiler is None else _TRITON
         )
+        cells = self._cells[bug]
+        current = {cell for cell, (kernel, _) in cells.items() if cell not in self.gone(kernel)}
+        places = {place_of(cell) for cell in current}
+        lines = self._lines(bug, _beside(at_fault))
+        is_gone = not any(counts and line[1] in places for line, (counts, _) in lines.items())
         # What each run says of the bug, on the lines that ever had it.
         nights: dict[int, list[Sighting]] = {}
-        for line, (counts, results) in self._lines(bug, _beside(at_fault)).items():
+        for line, (counts, results) in lines.items():
             for version, result in results:
                 nights.setdefault(result.run, []).append(
                     Sighting(
@@ -311,7 +320,7 @@ class Chronicle:
                         version=version,
                         seen=self._seen(result, bug),
                         compiled=result.compiled,
-                        counts=counts,
+                        counts=counts and (is_gone or line[1] in places),
                     )
                 )
         order = {run: index for index, run in enumerate(self._runs)}
@@ -320,11 +329,12 @@ class Chronicle:
             [(self._runs[run], sightings) for run, sightings in ordered], clean_nights=clean_nights
         )
         assert life is not None, "a bug has a result that has it"
-        cells = self._cells[bug]
+        if is_gone and life.machine not in (*_FIXED, MachineState.ABSENT):
+            life = replace(life, machine=MachineState.GONE)
         return Story(
             life=life,
             cells=len(cells),
-            cells_now=sum(self._last.get(cell) == bug for cell in cells),
+            cells_now=sum(self._last.get(cell) == bug for cell in current),
             kernels=dict(sorted(Counter(kernel for kernel, _ in cells.values()).items())),
             targets=tuple(sorted({target for _, target in cells.values()})),
             ranges=tuple(self._ranges(bug, example)),

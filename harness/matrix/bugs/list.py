@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,7 +23,7 @@ from harness.matrix.bugs.life import (
     held_at,
     related,
 )
-from harness.matrix.diff.between_runs import all_runs
+from harness.matrix.diff.between_runs import all_runs, gone_cells
 from harness.matrix.rules import EVERY, is_meant
 from harness.store.bug_identity import bug_key, signature_of
 from harness.store.schema import RunRecord
@@ -311,7 +311,10 @@ def _no_such_bug(number: int, numbers: Sequence[int]) -> str:
 def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[Chronicle, set[int]]:
     """All results, and the bugs of those that one of `only` means."""
     numbers, signatures = store.bug_numbers(), store.signatures()
-    chronicle, meant = Chronicle(known=cache(known_versions)), set[int]()
+    chronicle, meant = (
+        Chronicle(known=cache(known_versions), gone=cache(partial(gone_cells, store))),
+        set[int](),
+    )
     # A night in which nothing has changed has the rows of the night before.
     decoded: dict[bytes, tuple[BugFacts, int | None]] = {}
     for run in all_runs(store):

@@ -21,6 +21,7 @@ _TONES = {
     MachineState.FLAKY: Tone.POOR,
     MachineState.UNTESTABLE: Tone.FAINT,
     MachineState.ABSENT: Tone.NOTE,
+    MachineState.GONE: Tone.NOTE,
     MachineState.FIXED_CANDIDATE: Tone.NOTE,
     MachineState.FIXED_VERIFIED: Tone.GOOD,
 }
@@ -191,6 +192,8 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
             state += say(f"; {bug.untried} was not seen to accept its smallest input")
     elif bug.machine is MachineState.ABSENT:
         state += say(" (it works with the newest versions that were tried; no whole night says so)")
+    elif bug.machine is MachineState.GONE:
+        state += say(" (the source has no cell any more that showed it)")
     yield "results say", state
     yield "people say", _people(record)
     if record.note:

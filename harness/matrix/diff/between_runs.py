@@ -148,6 +148,20 @@ def current_results(store: Store, kernel: str) -> list[ResultRecord]:
     Raises:
         StorageError: the results cannot be read.
     """
+    return [record for record, is_gone in _results_of(store, kernel) if not is_gone]
+
+
+def gone_cells(store: Store, kernel: str) -> frozenset[str]:
+    """The cells of a kernel that its source no longer has: see `current_results`.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    return frozenset(record.cell for record, is_gone in _results_of(store, kernel) if is_gone)
+
+
+def _results_of(store: Store, kernel: str) -> Iterator[tuple[ResultRecord, bool]]:
+    """The last result of each cell, and whether the cell is gone."""
     runs = store.runs(limit=1 << 31)
     commits = [run.id for run in runs if run.command.startswith("triage pr ")]
     records = list(store.latest_results(kernel, but=commits)) or [*store.latest_results(kernel)]
@@ -156,7 +170,8 @@ def current_results(store: Store, kernel: str) -> list[ResultRecord]:
     for record in records:
         if record.run in nights:
             last[_captured(record)] = max(last.get(_captured(record), 0.0), nights[record.run])
-    return [each for each in records if (each.created or 0.0) >= last.get(_captured(each), 0.0)]
+    for record in records:
+        yield record, (record.created or 0.0) < last.get(_captured(record), 0.0)
 
 
 def _has_all_configs(run: RunRecord) -> bool:

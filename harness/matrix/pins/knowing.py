@@ -11,6 +11,7 @@ from packaging.version import Version
 from harness.io.packages.versions import parse_version, version_order
 from harness.io.toolchains.install import picked_ptxas
 from harness.judging.answers import COULD_NOT_TELL, works
+from harness.matrix.diff.between_runs import current_results
 from harness.matrix.pins.words import KnownBug, PairKnowledge
 from harness.store.store import Store
 from harness.values.change import Facts
@@ -23,14 +24,14 @@ _Place = tuple[str, str, str]
 
 
 def know_pair(store: Store, triton: str, target: Target) -> PairKnowledge:
-    """What is known of a Triton with the ptxas that it brings along.
+    """What is known of a Triton with the ptxas that it bundles, of cells that sources still have.
 
     Raises:
         StorageError: the results or the toolchains cannot be read.
     """
     pairs: dict[_Pair, dict[_Place, Facts]] = {}
     for kernel in store.kernels():
-        for record in store.latest_results(kernel):
+        for record in current_results(store, kernel):
             facts = msgspec.json.decode(record.row, type=Facts)
             is_asked = facts.target == str(target) and facts.ptxas_origin == BUNDLED
             is_told = facts.verdict not in COULD_NOT_TELL and not facts.is_executed

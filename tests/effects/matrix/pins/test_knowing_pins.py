@@ -80,3 +80,10 @@ def test_a_pair_without_failures_is_safe_itself(tmp_path: Path) -> None:
     found = known(tmp_path / "results", [own(), own(triton="3.7.0", ptxas="13.1.80")])
     assert (found.safe, found.lost, found.bugs) == (("3.6.0", "13.0.88"), {}, ())
     assert "this one" in str(pins_said("r.txt", [], {}, [found]))
+
+
+def test_what_the_source_no_longer_has_counts_no_more(tmp_path: Path) -> None:
+    home = tmp_path / "results"
+    night(home, [own(), own("ptxas_ice", "s1", warps=8)])
+    found = known(home, [own(), own(warps=16)])
+    assert (found.cells, found.working, found.lost, found.bugs) == (2, 2, {}, ())
