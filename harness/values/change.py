@@ -168,7 +168,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     `since` names the toolchain version that a new cell is compared across
     (`ptxas 13.1.80 after 13.0.88`); `older` is then the cell of the version before. One that does
     the same as there is `new` all the same. Where the source has other configs now, `older` is the
-    config whose place that of `newer` takes. `configs` are those of the launch, where fewer work.
+    config whose place that of `newer` takes. `configs` are those of the launch, where fewer work,
+    or more of another list.
     """
 
     kind: ChangeKind

@@ -11,6 +11,7 @@ from msgspec import structs
 
 import harness
 from harness.judging.answers import is_failure
+from harness.matrix.diff.sets import does_work
 from harness.matrix.diff.words import (
     ChangedCell,
     ChangeGroup,
@@ -239,9 +240,8 @@ def _more(result: PullRequest) -> Iterator[str]:
 
 def _fewer(result: PullRequest) -> str:
     """The launch that lost most configs, one without any first; and how many more did."""
-    sets = list(
-        dict.fromkeys(change.configs for change in result.changes.changes if change.configs)
-    )
+    worse = (change for change in result.changes.changes if change.kind.is_bad)
+    sets = list(dict.fromkeys(change.configs for change in worse if change.configs))
     if not sets:
         return ""
     worst = min(
@@ -268,13 +268,17 @@ def _by_kernel(changes: Sequence[Change]) -> list[ChangeGroup]:
 
 
 def _picture(changes: Sequence[Change]) -> Iterator[str]:
-    """The cells whose spills, else registers, moved most, in Mermaid: GitHub draws it."""
+    """The cells whose spills, else registers, moved most, in Mermaid: GitHub draws it.
+
+    What cannot be launched spills nothing: only configs that work on both sides are drawn.
+    """
     for metric in ("spills", "n_regs"):
         moved = [
             (change.facts, before, after)
             for change in changes
             if change.older and (before := getattr(change.older, metric)) is not None
             if change.newer and (after := getattr(change.newer, metric)) is not None
+            if does_work(change.older) and does_work(change.newer)
             if before != after
         ]
         if moved:

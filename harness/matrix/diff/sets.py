@@ -5,6 +5,8 @@ before, its cells cannot be compared one by one. Rules:
 
 - Fewer work than before: each new one that fails, as far as one is lost for it, is `regressed`. It
   is compared with the nearest config that is gone: the one with which it shares the most values.
+- More work than before: each new one that works is `fixed` in the same way, as far as one that
+  failed is gone for it.
 - The best config is sick now, or spills more: `metric-worse`. The other way round it is
   `metric-better`. Registers and occupancy are not compared: a larger tile takes more for more work.
 - What else is gone is `removed`: other configs have come in its place.
@@ -21,7 +23,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from harness.judging.answers import COULD_NOT_TELL, works
+from harness.judging.answers import COULD_NOT_TELL, is_failure, works
 from harness.values.change import Change, ChangeKind, ConfigSet, Facts, MetricStep, Severity
 from harness.values.verdict import VerdictKind
 
@@ -95,7 +97,8 @@ class ConfigSets:
     def judged(self, changes: Sequence[Change], *, is_whole: bool) -> list[Change]:
         """The changes by the rules of sets; only of `is_whole` runs one is known to be another.
 
-        Those of cells that no longer work have their set, where fewer of it work.
+        Those of cells that no longer work have their set, where fewer of it work, and those of
+        recovered lists, where more of it work.
         """
         gone: dict[_Key, list[Change]] = defaultdict(list)
         new: dict[_Key, list[Facts]] = defaultdict(list)
@@ -110,22 +113,24 @@ class ConfigSets:
                 continue
             instead |= {_at(change): replace(change, kind=ChangeKind.REMOVED) for change in out}
             leaving = [change.facts for change in out]
-            for change in (*self._lost(leaving, new[key]), *self._best(leaving, new[key], key)):
+            for change in (*self._moved(leaving, new[key]), *self._best(leaving, new[key], key)):
                 # Where no new config stands for it, it is said of the one that is gone.
                 said_of = change if change.newer in new[key] else replace(change, newer=None)
                 instead[_at(said_of)] = change
         sets = {key: each.listed() for key, each in self.sets.items()}
         return [_with_set(instead.get(_at(change), change), sets) for change in changes]
 
-    def _lost(self, gone: Sequence[Facts], new: Sequence[Facts]) -> Iterator[Change]:
-        worked = list(filter(does_work, gone))
+    def _moved(self, gone: Sequence[Facts], new: Sequence[Facts]) -> Iterator[Change]:
+        worked, working = (list(filter(does_work, side)) for side in (gone, new))
+        failed = [facts for facts in gone if is_failure(facts.verdict)]
         failing = [facts for facts in new if not does_work(facts)]
-        lost = len(worked) - len(new) + len(failing)
         # What is undetermined is not known to fail.
         failing.sort(key=lambda facts: facts.verdict in COULD_NOT_TELL)
-        for facts in failing[: max(lost, 0)]:
-            nearest = max(worked, key=lambda old: _shared(old, facts))
-            worked.remove(nearest)
+        lost = len(worked) - len(working)
+        older, newer = (worked, failing[:lost]) if lost > 0 else (failed, working[:-lost])
+        for facts in newer[: len(older)]:
+            nearest = max(older, key=lambda old: _shared(old, facts))
+            older.remove(nearest)
             yield self.judge(nearest, facts)
 
     def _best(self, gone: Sequence[Facts], new: Sequence[Facts], key: _Key) -> Iterator[Change]:
@@ -172,7 +177,9 @@ def _shared(one: Facts, other: Facts) -> int:
 
 
 def _with_set(change: Change, sets: Mapping[_Key, ConfigSet]) -> Change:
-    if change.kind is not ChangeKind.REGRESSED:
-        return change
     configs = sets[_key(change.facts)]
-    return replace(change, configs=configs) if configs.newer[0] < configs.older[0] else change
+    lost = configs.older[0] - configs.newer[0]
+    is_told = (change.kind is ChangeKind.REGRESSED and lost > 0) or (
+        change.kind is ChangeKind.FIXED and lost < 0 and change.is_of_other_configs
+    )
+    return replace(change, configs=configs) if is_told else change

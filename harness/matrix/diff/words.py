@@ -112,6 +112,8 @@ def _group(changes: Sequence[Change]) -> ChangeGroup:
 
 def _what(changes: Sequence[Change]) -> str:
     first = changes[0]
+    sets = {change.configs for change in changes}
+    each = f" at each of {len(sets)} places" if first.configs and len(sets) > 1 else ""
     if first.steps:
         return f"{_steps(changes)}{_set_words(first)}"
     older = [change.older for change in changes if change.older]
@@ -127,14 +129,13 @@ def _what(changes: Sequence[Change]) -> str:
     if first.kind is ChangeKind.FLAKY:
         return f"{_verdicts(older)} -> {_said(newer)}; its own runs disagree"
     if first.kind is ChangeKind.FIXED:
-        return f"{_said(older) if older else _expected(first)} -> {_verdicts(newer)}"
+        before = _said(older) if older else _expected(first)
+        return f"{before} -> {_verdicts(newer)}{_set_words(first, each)}"
     before = _verdicts(older) or "not known before"
     if first.kind is ChangeKind.MUTATED:
         before = _said(older)
     if first.kind is ChangeKind.REGRESSED and first.expectation:
         before = f"expected {first.expectation.verdict}, {before}"
-    sets = {change.configs for change in changes}
-    each = f" at each of {len(sets)} places" if first.configs and len(sets) > 1 else ""
     return f"{before} -> {_said(newer)}{_set_words(first, each)}"
 
 

@@ -45,6 +45,24 @@ def test_a_list_none_of_which_works_is_worse_and_says_of_how_many() -> None:
     assert (one.older, one.newer, one.spills) == ((4, 4), (0, 4), (0, None))
 
 
+def test_a_list_of_recovered_configs_is_fixed_and_says_of_how_many() -> None:
+    failing = [fails(block * 16) for block in TILES]
+    changes = compared(failing, [tile(block) for block in TILES[:3]])
+    assert counted(changes) == {ChangeKind.FIXED: 3, ChangeKind.REMOVED: 4}
+    first = group_changes(changes.changes)[0]
+    assert first.what == (
+        "out_of_resources (needs 262,144 to 2,097,152 B) -> ok; another list: "
+        "3 of 3 configs work, before 0 of 4"
+    )
+    # As many are fixed as failed; what was undetermined had not failed.
+    some = [tile(8), fails(256), tile(512, "timeout", "t")]
+    assert counted(compared(some, [tile(block) for block in TILES])) == {
+        ChangeKind.FIXED: 1,
+        ChangeKind.NEW: 3,
+        ChangeKind.REMOVED: 3,
+    }
+
+
 def test_without_another_config_a_list_none_of_which_works_says_so_too() -> None:
     older = [tile(block) for block in TILES]
     changes = compared(older, [fails(block) for block in TILES])
