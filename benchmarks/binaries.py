@@ -20,7 +20,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
-from harness.matrix.binaries.finding import read_binaries
+from harness.binaries.find_binaries import read_binaries
 from harness.values.binary import BinaryKernel
 
 MANY = 50

@@ -30,7 +30,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.io.files.locations import home_dir
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
 from harness.run.gpu.packing import GpuWay
-from harness.run.gpu.sass import SassEmulator
+from harness.run.gpu.sass_emulator import SassEmulator
 from harness.run.gpu.trip import Trip
 from harness.run.raw_ptx import BufferWords, RawInputs
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of

@@ -30,7 +30,7 @@ import harness.cells.places
 from harness.cells.evaluate import Evaluated
 from harness.cli.main import cli
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.io.toolchains.install import install_ptxas
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind

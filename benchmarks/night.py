@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 from packaging.version import Version
 
-from harness.matrix.file import find_matrix_file, read_matrix
-from harness.matrix.rules import Expectations, happened
+from harness.cells.matrix_file import find_matrix_file, read_matrix
+from harness.cells.matrix_rules import Expectations, happened
 from harness.values.change import Facts
 from harness.values.verdict import VerdictKind
 

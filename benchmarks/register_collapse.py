@@ -22,8 +22,8 @@ from gpu_emulator.ptx.text.facts import read_ptx
 from harness.bisect.collapse.facts import collapse_of, is_lifted
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import install_ptxas
-from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import theoretical_occupancy
+from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target

@@ -46,11 +46,11 @@ from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.io.files.locations import home_dir
 from harness.io.processes.hub import Hub
-from harness.run.jobs import Emulation, JobBuffer
+from harness.run.emulator_jobs import Emulation, JobBuffer
 from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
 from harness.run.schedules import DEFAULT, read_schedules
 from harness.store.artifacts import ArtifactStore

@@ -51,7 +51,7 @@ from harness.run.executors import run_selections
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, find_trip
 from harness.run.gpu.measured import Measured
 from harness.run.gpu.packing import GpuWay, head_of_file, read_results
-from harness.run.gpu.sass import SassEmulator
+from harness.run.gpu.sass_emulator import SassEmulator
 from harness.run.gpu.trip import Trip
 from harness.run.judging import as_document, differing, output_facts
 from harness.run.launch import RunEvidence

@@ -34,12 +34,12 @@ from gpu_emulator.api import run
 from gpu_emulator.steps import Array
 from gpu_emulator.values import Budget, Launch, Pointer, Scalar
 from harness.cells.places import CompileOptions
+from harness.hunt.generator import Generator, comparable, launch_of, some_forms
+from harness.hunt.oracles import LEVELS, Oracles
+from harness.hunt.voting import emulated_ptx
 from harness.io.files.locations import cache_dir
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
-from harness.minimize.hunt.generator import Generator, comparable, launch_of, some_forms
-from harness.minimize.hunt.oracles import LEVELS, Oracles
-from harness.minimize.hunt.voting import emulated_ptx
 from harness.values.target import Target
 
 _TOGETHER = 64

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import msgspec
 from packaging.version import Version
 
+from harness.bugs.bug_words import bug_said
+from harness.bugs.list import list_bugs
 from harness.frontends.registry import known_versions
-from harness.matrix.bugs.list import list_bugs
-from harness.matrix.bugs.words import bug_said
 from harness.site.overview import life_lines
 from harness.store.bug_identity import bug_key
 from harness.store.store import Store

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from harness.matrix.binaries.words import BinaryDocument, BuildsDocument
-from harness.matrix.diff.forms import PullRequestDocument
-from harness.matrix.diff.words import ChangesDocument
-from harness.matrix.pins.words import PinsDocument
+from harness.binaries.binary_words import BinaryDocument, BuildsDocument
+from harness.binaries.pin_words import PinsDocument
+from harness.diff.diff_words import ChangesDocument
+from harness.matrix.pull_request_forms import PullRequestDocument
 from harness.values.row import Row
 
 SCHEMAS = Path(__file__).parent.parent / "schemas"

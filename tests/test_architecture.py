@@ -113,7 +113,7 @@ DISK = {
     "write_text",
 }
 # Modules of pure rooms that may: templates are part of the program, as code is.
-TOUCH = {"tables/templates.py", "judging/ptxas/help.py"}
+TOUCH = {"tables/file_templates.py", "judging/ptxas/help.py"}
 # What is said is a value; these alone know a terminal, and what it shows while a command works.
 KNOW_A_TERMINAL = ("tables/terminal.py", "cli/output.py", "cli/progress/")
 SPAWNS = {
@@ -453,7 +453,7 @@ def test_no_module_imports_a_private_name_of_another() -> None:
 # Where a config is compared, or looked up, within one launch, or with the launch's arguments.
 WITHIN_ONE_LAUNCH = {
     "cells/places.py": "a filter: whatever has the config of a variant",
-    "minimize/settings.py": "settings of one launch, before and after",
+    "minimize/launch_level.py": "settings of one launch, before and after",
     "run/recording.py": "with the arguments of the launch",
     "workaround/expiry.py": "of the results that are of the launch (`is_about`)",
     "workaround/patch.py": "trials of one launch, by what was asked",

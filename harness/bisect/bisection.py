@@ -14,14 +14,14 @@ import msgspec
 from msgspec import structs
 
 from harness.bisect.axes import Axis, version_axis
+from harness.bisect.bisect_log import Answers, BisectLog, BisectOptions, in_order
+from harness.bisect.bisect_words import BisectReport
 from harness.bisect.ir_difference import StageStory, compare_stages, first_trap
-from harness.bisect.log import Answers, BisectLog, BisectOptions, in_order
 from harness.bisect.search import Finding, Probe, Tally, next_probes, runs_to_trust
-from harness.bisect.words import BisectReport
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.places import CompileOptions, Elsewhere, record_of, work
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import exact_of_distribution

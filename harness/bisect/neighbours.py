@@ -14,13 +14,13 @@ from harness.cells.evaluate import Evaluate, Evaluated, evaluate, with_flags
 from harness.cells.places import CompileOptions, record_of, work
 from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import back_end, front_end, unassembled
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
-from harness.judging.ptxas.options import single_changes
+from harness.judging.ptxas.ptxas_options import single_changes
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.cell import same_place

@@ -12,6 +12,8 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants, read_ptx
 from harness.bisect.collapse.lifting import lift_collapse
+from harness.blame.blame_words import BlameReport, blame
+from harness.blame.compiler_passes import Looked, find_pass
 from harness.blame.grid import PASSES, Grid, PairTrial, Varied
 from harness.blame.lines import (
     BlameState,
@@ -26,13 +28,11 @@ from harness.blame.lines import (
     look_along,
     make_all,
 )
-from harness.blame.passes import Looked, find_pass
-from harness.blame.words import BlameReport, blame
 from harness.cells.evaluate import cell_evidence, evaluate
 from harness.cells.places import CompileOptions, work
 from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import front_end
 from harness.io.packages.versions import newest_of_minor
@@ -43,7 +43,7 @@ from harness.judging.answers import VerdictAnswer, works
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank, severity
 from harness.judging.judge import judge
-from harness.judging.ptxas.options import single_changes
+from harness.judging.ptxas.ptxas_options import single_changes
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import reaction_of
 from harness.store.store import Store

@@ -377,7 +377,7 @@ class Culprit(StrEnum):
 
 
 class Ground(StrEnum):
-    """Why, in one word for each way to an answer; `harness.blame.words` spells them out."""
+    """Why, in one word for each way to an answer; `harness.blame.blame_words` spells them out."""
 
     NOTHING_FAILS = "nothing_fails"
     SPLIT = "split"

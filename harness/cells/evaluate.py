@@ -11,17 +11,17 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import asdict
 
+from harness.frontends.assemble import Inspection
 from harness.frontends.back_end import LoweredProgram
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.assemble import Inspection
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.frontends.readings import Promises, PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.sessions import CapturedLaunch
 from harness.judging.judge import CellEvidence, judge
-from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
-from harness.judging.ptxas.options import FlagChange
+from harness.judging.ptxas.ptxas_log import parse_ptxas_log
+from harness.judging.ptxas.ptxas_options import FlagChange
 from harness.store.artifacts import UnusableArtifactError
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits

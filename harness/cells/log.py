@@ -28,7 +28,7 @@ from harness.cells.log_errors import (
 from harness.cells.repros.cache_folders import ImportedKernel
 from harness.frontends.texts.ir_inputs import half_compiled
 from harness.judging.messages import ASSERTION, TRITON_OVERFLOW, is_generic
-from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 from harness.values.errors import UsageError
 from harness.values.kernel import Repro
 from harness.values.limits import KNOWN_CAPABILITIES, limits_of

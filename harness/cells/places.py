@@ -17,12 +17,12 @@ from msgspec import structs
 
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
-from harness.frontends.bench.bench import TimeIsUpError, Workbench
+from harness.frontends.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import OpenSessions, front_end, plan_launch
 from harness.io.processes import machine
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.tasks import in_parallel
-from harness.judging.ptxas.options import FlagChange
+from harness.judging.ptxas.ptxas_options import FlagChange
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.tables.samples import Sample

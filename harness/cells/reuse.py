@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import content_key
+from harness.frontends.bench import content_key
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import ResourceLimits

@@ -18,7 +18,7 @@ from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
 from harness.frontends.registry import front_end, reader_of, unassembled
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.packages.versions import LATEST
-from harness.judging.ptxas.options import read_options
+from harness.judging.ptxas.ptxas_options import read_options
 from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import LaunchSpec, Repro, Scalar

@@ -106,7 +106,7 @@ class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
             InfrastructureError: this machine has no GPU, and none of the others is named.
         """
         from harness.run.gpu.packing import GpuWay  # noqa: PLC0415 - numpy: 0.1 s
-        from harness.run.gpu.sass import destination_of  # noqa: PLC0415 - as above
+        from harness.run.gpu.sass_emulator import destination_of  # noqa: PLC0415 - as above
 
         if self.on == SASS and (self.runner or self.pack or self.results):
             raise UsageError("--runner, --pack and --import are for a GPU: leave out --on sass")

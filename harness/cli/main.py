@@ -21,30 +21,30 @@ from harness.values.toolchain import name_kinds_with
 
 # Each command, its module, and what `triage --help` says of it: to load none keeps that instant.
 _TABLE = """\
-compile kernels.compile Compile every config of a kernel and report the result of each.
-package diagnosis.workaround Find the kernels of a package that a target leaves without configs.
-run kernels.run Execute what was compiled, without a GPU, and say what came out.
-bisect diagnosis.bisect Find the version in which a failure began, and ended.
-blame diagnosis.blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
-minimize diagnosis.minimize Reduce a failure to the smallest input that shows it.
-report diagnosis.report Write an issue that upstream can act on, and check it.
-workaround diagnosis.workaround Find what can be done today, and prove it.
-rank diagnosis.workaround Order the configs of a kernel by their expected time.
-matrix nights.matrix Run a whole matrix, and say what changed.
-pr nights.pr Say what a pull request does to the machine code.
-binaries kernels.binaries List the kernels of finished binaries, and what changed in them.
-show kernels.kernels Print an artifact of a cell: IR, PTX, SASS, logs.
-diff nights.diff Say what changed between two runs.
-history nights.history One row for each version: verdict, registers, spills.
-hunt nights.hunt Look for unknown bugs of a compiler, unattended.
-bugs nights.bugs Failures by signature: versions, states, and who knows of them.
-pins nights.pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
-site nights.site Write what is stored as static pages, to look at.
-watch nights.watch Send what a night changed, one message each.
-export nights.export Write results as JSON lines, CSV, Parquet, ...
-kernels kernels.kernels List the kernels that have a repro.
-import kernels.kernels Write repros from a Triton cache or dump folder.
-log kernels.log Read a log: what failed, and the command to go on with.
+compile compile Compile every config of a kernel and report the result of each.
+package workaround Find the kernels of a package that a target leaves without configs.
+run run Execute what was compiled, without a GPU, and say what came out.
+bisect bisect Find the version in which a failure began, and ended.
+blame blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
+minimize minimize Reduce a failure to the smallest input that shows it.
+report report Write an issue that upstream can act on, and check it.
+workaround workaround Find what can be done today, and prove it.
+rank workaround Order the configs of a kernel by their expected time.
+matrix matrix Run a whole matrix, and say what changed.
+pr pr Say what a pull request does to the machine code.
+binaries binaries List the kernels of finished binaries, and what changed in them.
+show kernels Print an artifact of a cell: IR, PTX, SASS, logs.
+diff diff Say what changed between two runs.
+history history One row for each version: verdict, registers, spills.
+hunt hunt Look for unknown bugs of a compiler, unattended.
+bugs bugs Failures by signature: versions, states, and who knows of them.
+pins pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
+site site Write what is stored as static pages, to look at.
+watch watch Send what a night changed, one message each.
+export export Write results as JSON lines, CSV, Parquet, ...
+kernels kernels List the kernels that have a repro.
+import kernels Write repros from a Triton cache or dump folder.
+log log Read a log: what failed, and the command to go on with.
 toolchain machine List, install, verify, remove Tritons and ptxas.
 cache machine Show and trim what is stored.
 doctor machine Check this machine, and say what to do about what does not work.

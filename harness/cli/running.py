@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from harness.cells.matrix_rules import select_stored
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FiniteRange, Gibibytes
@@ -38,7 +39,6 @@ from harness.io.processes.machine import (
     is_variable,
     passed_names,
 )
-from harness.matrix.rules import select_stored
 from harness.values.errors import InfrastructureError, TriageError, UsageError
 from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 
@@ -386,8 +386,8 @@ async def hubs_of(
     if where is None:
         yield how, Hub
         return
-    from harness.matrix.nights.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415
-    from harness.matrix.nights.workers import run_tool_task  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415
+    from harness.matrix.workers import run_tool_task  # noqa: PLC0415 - only where it is wanted
 
     async with open_machines(where, run_tool_task) as machines:
         mine = at_once(machines, how)

@@ -17,7 +17,7 @@ import msgspec
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import retarget
-from harness.frontends.bench.assemble import (
+from harness.frontends.assemble import (
     CODE,
     Assembled,
     AssemblerRun,
@@ -25,7 +25,7 @@ from harness.frontends.bench.assemble import (
     inspect_cubin,
     is_cubin,
 )
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.readings import PtxReading
 from harness.io.packages.versions import LATEST, select
 from harness.io.processes.hub import Hub, ResourceLimits

@@ -20,13 +20,13 @@ from msgspec import structs
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd
-from harness.frontends.bench.bench import Kept, Sessions, Workbench
+from harness.frontends.bench import Kept, Sessions, Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
 from harness.frontends.source_form import SourceForm
 from harness.io.packages.versions import select
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.judging.ptxas.options import FlagChange
+from harness.judging.ptxas.ptxas_options import FlagChange
 from harness.values.cell import CellId, LaunchLabel, file_label
 from harness.values.check import Departure, Interpretation
 from harness.values.errors import CaptureError, UsageError

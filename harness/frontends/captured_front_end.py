@@ -25,7 +25,7 @@ from msgspec import structs
 import harness
 import harness.io.children.enter
 from harness.frontends.base import CapturePlace, FrontEnd, Plan
-from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
+from harness.frontends.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.launch_code import (
     capture_request,
     fetch_launch_code,

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
 from harness.frontends.base import CapturePlace, FrontEnd, Plan
-from harness.frontends.bench.bench import Kept, Sessions, Workbench, content_key
+from harness.frontends.bench import Kept, Sessions, Workbench, content_key
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.processes.hub import Hub
 from harness.values.errors import UsageError

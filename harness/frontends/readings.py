@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, body_sha256, read_ptx
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 
 # Goes up when a reader learns something, so that stored readings are computed again.
 _RULE = 6

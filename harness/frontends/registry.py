@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import CapturePlace, FrontEnd, Interpreter, Plan
-from harness.frontends.bench.bench import Sessions, Workbench
+from harness.frontends.bench import Sessions, Workbench
 from harness.io.processes.hub import Hub
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Repro

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from harness.frontends.bench.bench import Kept, Sessions, Workbench
+from harness.frontends.bench import Kept, Sessions, Workbench
 from harness.io.children.captures import MOST_TIMES
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import scratch_disk

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.one_file import Syntax
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch

@@ -14,8 +14,8 @@ import msgspec
 
 from gpu_emulator.ptx.text.facts import PtxFacts
 from harness.judging import messages
-from harness.judging.ptxas.log import Message, PtxasLog, overflow_of
 from harness.judging.ptxas.occupancy import Occupancy
+from harness.judging.ptxas.ptxas_log import Message, PtxasLog, overflow_of
 from harness.judging.signature import failing_pass, make_signature
 from harness.values.limits import Limits
 from harness.values.outcome import (

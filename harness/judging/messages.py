@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.values.outcome import RaisedError
 
 if TYPE_CHECKING:
-    from harness.judging.ptxas.log import Message
+    from harness.judging.ptxas.ptxas_log import Message
 
 
 # Phrases with which a toolchain says that it cannot do a target, a PTX version or a partner,

@@ -18,13 +18,13 @@ from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import other_targets
 from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import back_end, form_of, front_end
 from harness.frontends.source_form import SyntaxForm
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.io.packages.versions import newest_of_minor
-from harness.minimize.python.passes import python_format
-from harness.minimize.reduction.driver import TextFormat
+from harness.minimize.launch_level import open_launch
+from harness.minimize.python.python_passes import python_format
 from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.interest import (
     GLANCE_SECONDS,
@@ -37,9 +37,9 @@ from harness.minimize.reduction.interest import (
     hold_in_place,
     walk_the_index,
 )
-from harness.minimize.reduction.result import Minimization, NothingToReduce
+from harness.minimize.reduction.minimization import Minimization, NothingToReduce
+from harness.minimize.reduction.reducer import TextFormat
 from harness.minimize.reduction.work import Level, MinimizeTask, reduce_level
-from harness.minimize.settings import open_launch
 from harness.minimize.syntax import syntax_format
 from harness.minimize.ttgir import IR_FORMAT, IrModule
 from harness.values.cell import same_place

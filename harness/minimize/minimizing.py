@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from harness.cells.places import CompileOptions, work
 from harness.frontends.base import FrontEnd, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.io.processes.hub import Hub
 from harness.minimize.levels import minimize_config, minimize_source, minimize_ttgir
 from harness.minimize.ptx.level import minimize_ptx
 from harness.minimize.reduction.fingerprint import Answer
-from harness.minimize.reduction.result import Minimization, NothingToReduce
+from harness.minimize.reduction.minimization import Minimization, NothingToReduce
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
 from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, Watch
 from harness.store.store import Store
@@ -27,9 +27,9 @@ from harness.values.toolchain import PTX, PTXAS, compiler_name, takes_cubins
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.minimize.executed.gpu import MeasuredCase
-    from harness.minimize.executed.kernel import ExecutedKernel
-    from harness.minimize.executed.ptx import RawCase
+    from harness.minimize.executed.kernel_level import ExecutedKernel
+    from harness.minimize.executed.on_gpu_level import MeasuredCase
+    from harness.minimize.executed.ptx_level import RawCase
 
 _LONGEST = 200_000
 
@@ -173,17 +173,17 @@ def _executing(
         UsageError: it is not PTX where it has to be, or the inputs do not fit its parameters.
     """
     if takes_cubins(options.on):
-        from harness.minimize.executed.gpu import MeasuredCase  # noqa: PLC0415 - it takes 0.2 s
+        from harness.minimize.executed.on_gpu_level import MeasuredCase  # noqa: PLC0415 - it takes 0.2 s
 
         return MeasuredCase.of(bench, selection, options)
     if options.run and selection.repro.ptx:
-        from harness.minimize.executed.ptx import RawCase  # noqa: PLC0415 - as above
+        from harness.minimize.executed.ptx_level import RawCase  # noqa: PLC0415 - as above
 
         if options.level not in ("auto", "ptx"):
             raise UsageError(f"--level {options.level}: a file of PTX is reduced at ptx")
         return RawCase.of(bench, selection, options.inputs)
     if options.run:
-        from harness.minimize.executed.kernel import ExecutedKernel  # noqa: PLC0415 - as above
+        from harness.minimize.executed.kernel_level import ExecutedKernel  # noqa: PLC0415 - as above
 
         return ExecutedKernel.of(bench, selection, options, watch)
     return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from harness.frontends.one_file import Syntax, SyntaxNode
-from harness.minimize.reduction.driver import (
+from harness.minimize.reduction.reducer import (
     FoundPass,
     Reducer,
     TextFormat,

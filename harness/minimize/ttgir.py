@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from harness.minimize.reduction.driver import (
+from harness.minimize.reduction.reducer import (
     FoundPass,
     Reducer,
     TextFormat,

@@ -17,7 +17,7 @@ from harness.cells.places import CompileOptions, RunProgress, at_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
-from harness.frontends.bench.bench import TimeIsUpError, Workbench
+from harness.frontends.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
@@ -37,7 +37,7 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
-from harness.workaround.executed import Executions
+from harness.workaround.executed_trials import Executions
 
 _Point: TypeAlias = tuple[str, Config]
 """A launch, and a config of it."""

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from harness.bisect.bisect_words import BisectReport
 from harness.bisect.collapse.facts import CollapseEvidence
 from harness.bisect.contrast import Contrast
-from harness.bisect.words import BisectReport
+from harness.blame.blame_words import Blame
 from harness.blame.grid import Culprit
-from harness.blame.words import Blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow, measured
 from harness.minimize.reduction.fingerprint import Answer
-from harness.minimize.reduction.result import Minimization
+from harness.minimize.reduction.minimization import Minimization
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.cell import place_of

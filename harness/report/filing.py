@@ -22,6 +22,7 @@ from msgspec import structs
 import harness
 from gpu_emulator.ptx.text.facts import PtxError, without_debug
 from harness.bisect.collapse.facts import TIMES_FILE
+from harness.bugs.rekey import row_of_evidence
 from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
@@ -33,7 +34,6 @@ from harness.io.files.own_code import import_path
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.archives import pack_bundle, unpack_bundle
 from harness.io.processes.hub import ResourceLimits, ToolResult, run_tool
-from harness.matrix.bugs.rekey import row_of_evidence
 from harness.minimize.levels import source_format
 from harness.minimize.ptx.reduce import count_instructions, count_unwritten
 from harness.minimize.ttgir import IR_FORMAT

@@ -17,16 +17,16 @@ from msgspec import structs
 
 import harness
 from harness.bisect.axes import plan_cells
+from harness.bisect.bisect_log import BisectLog, BisectOptions, LogHead, log_path
+from harness.bisect.bisect_words import BisectReport
 from harness.bisect.bisection import bisect_versions
 from harness.bisect.collapse.facts import MeasuredTimes, collapse_of, timed_change, times_file
 from harness.bisect.collapse.lifting import study_collapse
 from harness.bisect.contrast import Contrast
-from harness.bisect.log import BisectLog, BisectOptions, LogHead, log_path
 from harness.bisect.neighbours import contrast
-from harness.bisect.words import BisectReport
+from harness.blame.blame_words import BlameReport
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Culprit
-from harness.blame.words import BlameReport
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
 from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
@@ -41,7 +41,7 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow, is_followable
 from harness.minimize.minimizing import can_be_reduced, compilers_level, minimize
-from harness.minimize.reduction.result import Minimization, NothingToReduce
+from harness.minimize.reduction.minimization import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, Watch
 from harness.report.dossier import (
     Dossier,
@@ -55,7 +55,7 @@ from harness.report.dossier import (
 from harness.report.paragraphs import REQUIRED
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
-from harness.tables.templates import config_label
+from harness.tables.file_templates import config_label
 from harness.values.cell import LaunchLabel
 from harness.values.errors import (
     CaptureError,
@@ -80,10 +80,10 @@ from harness.values.toolchain import (
     takes_cubins,
 )
 from harness.values.verdict import Stage, VerdictKind
-from harness.workaround.executed import find_packed, judge_timed
-from harness.workaround.finding import WorkaroundOptions, find_workarounds
+from harness.workaround.executed_trials import find_packed, judge_timed
 from harness.workaround.result import WorkaroundReport
 from harness.workaround.settings import SettingKind
+from harness.workaround.workarounds import WorkaroundOptions, find_workarounds
 
 if TYPE_CHECKING:
     from harness.run.executing import Executed
@@ -645,11 +645,11 @@ class _Gathering:
         options = BlameOptions(signature=signature, condition=condition)
         find = find_blame
         if takes_cubins(on := self.options.on):
-            from harness.blame.executed import find_measured_blame  # noqa: PLC0415 - as above
+            from harness.blame.executed_blame import find_measured_blame  # noqa: PLC0415 - as above
 
             find = partial(find_measured_blame, on=on, runner=self.options.runner)
         elif self.options.run:
-            from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
+            from harness.blame.executed_blame import find_run_blame as find  # noqa: PLC0415 - as above
         return await find(self.mine, self.store, self.how, options, _silent)
 
     def reduction_at(self, dossier: Dossier) -> tuple[str, Path]:

@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 from markdown_it import MarkdownIt
 from msgspec import structs
 
-from harness.bisect.contrast import contrast_document
-from harness.bisect.search import Boundary
-from harness.bisect.words import (
+from harness.bisect.bisect_words import (
     BisectReport,
     bisect_document,
     bounds_line,
     report_line,
     stage_lines,
 )
+from harness.bisect.contrast import contrast_document
+from harness.bisect.search import Boundary
 from harness.judging.answers import VerdictAnswer
 from harness.report import paragraphs, picture, tables
 from harness.report.claims import (
@@ -37,7 +37,12 @@ from harness.report.claims import (
 from harness.report.dossier import Dossier, Upstream
 from harness.report.gate import Defect, without_folders
 from harness.report.paragraphs import escaped, launched_words, named, observed_words
-from harness.tables.templates import config_label, markdown_cell, markdown_code, render_template
+from harness.tables.file_templates import (
+    config_label,
+    markdown_cell,
+    markdown_code,
+    render_template,
+)
 from harness.values.toolchain import assembler_name, without_evidence
 from harness.values.verdict import VerdictKind
 

@@ -15,7 +15,7 @@ from harness.bisect.collapse.facts import TIMES_FILE, Lift, read_times
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import spell
 from harness.minimize.ptx.reduce import count_unwritten
-from harness.minimize.reduction.words import measure_of
+from harness.minimize.reduction.reduction_words import measure_of
 from harness.report.claims import (
     AttachedPlace,
     Claim,
@@ -28,7 +28,7 @@ from harness.report.claims import (
 )
 from harness.report.dossier import Dossier, Upstream
 from harness.report.tables import table_head, table_line
-from harness.tables.templates import config_label, markdown_cell, markdown_code
+from harness.tables.file_templates import config_label, markdown_cell, markdown_code
 from harness.values.execution import RaceFacts, RunVerdict
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from harness.bisect.bisect_words import BisectReport
 from harness.bisect.search import Boundary
-from harness.bisect.words import BisectReport
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import Ledger, has_figures
 from harness.report.dossier import Dossier, Upstream
 from harness.tables.charts import FRAME, Chart, ChartPoint, charts_over
-from harness.tables.templates import config_label, markdown_cell, render_template
+from harness.tables.file_templates import config_label, markdown_cell, render_template
 from harness.values.limits import limits_of
 from harness.values.target import Target
 from harness.values.toolchain import compiler_name

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from harness.bisect.bisect_words import BisectReport
 from harness.bisect.contrast import Contrast
-from harness.bisect.words import BisectReport
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.report.claims import (
@@ -20,7 +20,7 @@ from harness.report.claims import (
     has_output,
 )
 from harness.report.dossier import Dossier
-from harness.tables.templates import config_label, markdown_cell, markdown_code
+from harness.tables.file_templates import config_label, markdown_cell, markdown_code
 from harness.values.row import Row
 from harness.values.toolchain import compiler_name, without_evidence
 from harness.values.verdict import VerdictKind

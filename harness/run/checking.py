@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.frontends.base import CapturePlace, PlannedCell
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import interpreter_for
 from harness.run.recording import visible

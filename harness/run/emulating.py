@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from gpu_emulator.values import Element, Trace
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.io.files.own_code import code_sha256, import_path
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import FILE_SIZE, Hub, Peer, PeerGoneError, ResourceLimits, is_lost
-from harness.run.jobs import (
+from harness.run.emulator_jobs import (
     BESIDE,
     EMULATE,
     PROGRESS,
@@ -49,7 +49,7 @@ class UnstoredEmulation:
 @functools.cache
 def emulator_sha256() -> str:
     """Hash of the code that executes: part of the key of everything that it made."""
-    return code_sha256("gpu_emulator", "run/jobs.py", "run/child/worker.py")
+    return code_sha256("gpu_emulator", "run/emulator_jobs.py", "run/child/worker.py")
 
 
 async def emulate(

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import record_of
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.frontends.registry import front_end
 from harness.run.emulating import emulate
-from harness.run.jobs import Emulated, Emulation
+from harness.run.emulator_jobs import Emulated, Emulation
 from harness.run.judging import BY_VALUE, Judgement, beside_gpu, judge, run_row
 from harness.run.launch import RunEvidence
 from harness.run.launching import (

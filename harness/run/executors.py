@@ -14,14 +14,14 @@ from harness.cells.compile import Survey
 from harness.cells.places import CompileOptions, places_of, work
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, Selection, raised_words
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import in_parallel
 from harness.run.checking import check_place
+from harness.run.emulator_jobs import RunTrial
 from harness.run.executing import Executed, Executor, Follow, OnEmulator, keep_execution
 from harness.run.gpu.evaluating import OnCubins
-from harness.run.gpu.sass import destination_of
-from harness.run.jobs import RunTrial
+from harness.run.gpu.sass_emulator import destination_of
 from harness.run.launching import LaunchSource
 from harness.run.raw_ptx import RawInputs, inputs_of, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection

@@ -10,12 +10,12 @@ from math import prod
 import numpy as np
 
 from gpu_emulator.values import Element, Schedule, Trace, TraceInput
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.run.comparing import ELEMENTS, Array, as_tensor, near
 from harness.run.emulating import emulate, trace_once
+from harness.run.emulator_jobs import Emulation, Ran, RunTrial
 from harness.run.executing import Beside
-from harness.run.jobs import Emulation, Ran, RunTrial
 from harness.run.judging import schedule_words, source_line
 from harness.run.launch import RunEvidence
 from harness.run.launching import NotRunError

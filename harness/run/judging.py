@@ -17,7 +17,7 @@ from msgspec import structs
 from gpu_emulator.values import Fault, Place, Race, Schedule
 from harness.judging.signature import RULE, run_template
 from harness.run.comparing import Difference, compare
-from harness.run.jobs import Ran
+from harness.run.emulator_jobs import Ran
 from harness.run.launch import RunEvidence, Trusted
 from harness.values.cell import CellId
 from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict

@@ -13,7 +13,7 @@ from typing import Literal
 
 from gpu_emulator.values import Budget, Schedule
 from harness.run.comparing import Array, as_tensor, rounding_of, tolerance_of
-from harness.run.jobs import Emulated, Emulation, Ran, RunTrial
+from harness.run.emulator_jobs import Emulated, Emulation, Ran, RunTrial
 from harness.values.execution import Argument, ArgumentKind, Assertion
 from harness.values.toolchain import EMULATOR, EVIDENCE, SASS
 

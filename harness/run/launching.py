@@ -12,12 +12,12 @@ from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from gpu_emulator.values import MOST_THREADS, Pointer, TensorMap, TensorMapArgument
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.judging.judge import CellEvidence, judge_fit
-from harness.judging.ptxas.log import PtxasLog
+from harness.judging.ptxas.ptxas_log import PtxasLog
 from harness.judging.ptxas.resources import combine
 from harness.run.comparing import pack_float, pack_integer, types_in
-from harness.run.jobs import Emulation, JobBuffer, Passed
+from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
 from harness.run.launch import Launch, tensors_of
 from harness.values.cell import CellId
 from harness.values.errors import UsageError

@@ -18,13 +18,13 @@ from msgspec import structs
 from gpu_emulator.values import LARGEST_SIZES, MOST_THREADS, Budget, Pointer
 from harness.cells.places import CompileOptions, work
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import Workbench, content_key
+from harness.frontends.bench import Workbench, content_key
 from harness.frontends.texts.ir_inputs import read_file, spelling
 from harness.io.files.reading import read_regular
 from harness.run.comparing import ELEMENTS, Array, pack_float, pack_integer
 from harness.run.emulating import emulate
+from harness.run.emulator_jobs import Emulation, JobBuffer, Passed, RunTrial
 from harness.run.executing import Follow, executed_of, keep_execution
-from harness.run.jobs import Emulation, JobBuffer, Passed, RunTrial
 from harness.run.judging import judge
 from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
 from harness.run.launching import (

@@ -18,15 +18,15 @@ from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence
 from harness.cells.selection import small_launch
 from harness.frontends.base import Plan, PlannedCell, Selection
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.judging.judge import judge as judge_compilation
 from harness.run.emulating import emulate
+from harness.run.emulator_jobs import Emulated, RunTrial
 from harness.run.ir_launch import guessed_launch
-from harness.run.jobs import Emulated, RunTrial
 from harness.run.judging import judge
 from harness.run.launch import Launch, RunEvidence, evidence_of
 from harness.run.launching import LaunchSource, NotRunError, launch_of

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from gpu_emulator.values import Budget, Schedule
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
@@ -27,7 +27,7 @@ from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.install import describe_ptxas
 from harness.judging.judge import judge_lowering
 from harness.run.emulating import emulate, emulator_sha256
-from harness.run.jobs import RunTrial
+from harness.run.emulator_jobs import RunTrial
 from harness.run.launching import NotRunError, launch_of
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.execution import Inputs, LaunchInputs, LaunchVariant

@@ -24,13 +24,13 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget, Schedule
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.files.writing import scratch_disk
 from harness.run.emulating import emulate
-from harness.run.jobs import Emulated, Emulation, RunTrial
+from harness.run.emulator_jobs import Emulated, Emulation, RunTrial
 from harness.run.launch import Launch, Trusted
 from harness.run.launching import NotRunError, launch_of, why_refused
 from harness.run.recording import PLAIN_TARGET, find_variant, lower_record, record_like, recorded

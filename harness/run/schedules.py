@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from gpu_emulator.values import Checks, Schedule
-from harness.run.jobs import RunTrial
+from harness.run.emulator_jobs import RunTrial
 from harness.values.errors import UsageError
 
 DEFAULT = "first/early,first/late,last/early,last/late"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.minimize.hunt.causes import Cause
-from harness.minimize.hunt.hunting import KeptHunt
-from harness.minimize.hunt.voting import Vote
-from harness.minimize.hunt.words import spread
+from harness.hunt.causes import Cause
+from harness.hunt.hunt_words import spread
+from harness.hunt.hunting import KeptHunt
+from harness.hunt.voting import Vote
 from harness.tables.charts import Frame, ticks
 
 _FRAME = Frame(width=420, height=200, left=52, right=22, top=14, bottom=48)

@@ -16,25 +16,25 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from harness.bugs.bug_words import bug_said, bug_title
+from harness.bugs.list import list_bugs, reproducer_of, workarounds_of
+from harness.cells.matrix_rules import EVERY, is_meant
 from harness.cells.places import CompileOptions, at_bench
-from harness.frontends.bench.assemble import count_live
-from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import stages_of
-from harness.io.files.writing import write_output_folder
-from harness.io.processes.tasks import in_parallel
-from harness.io.toolchains.install import every_nvdisasm
-from harness.judging.answers import is_failure
-from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
-from harness.matrix.bugs.words import bug_said, bug_title
-from harness.matrix.diff.between_runs import (
+from harness.diff.between_runs import (
     compare_runs,
     current_results,
     last_night,
     matrix_of,
     previous_run,
 )
-from harness.matrix.diff.words import ChangeGroup, changes_said, group_changes
-from harness.matrix.rules import EVERY, is_meant
+from harness.diff.diff_words import ChangeGroup, changes_said, group_changes
+from harness.frontends.assemble import count_live
+from harness.frontends.bench import Workbench
+from harness.frontends.registry import stages_of
+from harness.io.files.writing import write_output_folder
+from harness.io.processes.tasks import in_parallel
+from harness.io.toolchains.install import every_nvdisasm
+from harness.judging.answers import is_failure
 from harness.site import squares
 from harness.site.live import Live
 from harness.site.overview import Night, Overview, life_lines
@@ -56,7 +56,7 @@ from harness.store.bug_identity import bug_key
 from harness.store.schema import ResultRecord, RunRecord
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
-from harness.tables.templates import render_template
+from harness.tables.file_templates import render_template
 from harness.values.bug import Bug, BugFacts
 from harness.values.change import ChangeKind, Changes
 from harness.values.kernel import Config
@@ -459,7 +459,7 @@ class _Writer:
 
     def _write_hunts(self) -> None:
         # numpy comes with them.
-        from harness.minimize.hunt.hunting import kept_hunts  # noqa: PLC0415
+        from harness.hunt.hunting import kept_hunts  # noqa: PLC0415
         from harness.site.hunts import hunt_view  # noqa: PLC0415
 
         hunts = [hunt_view(kept) for kept in kept_hunts(self.store)]

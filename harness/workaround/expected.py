@@ -14,9 +14,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.frontends.bench.assemble import kept_times
-from harness.frontends.bench.bench import Workbench
-from harness.judging.ptxas.options import lowers_optimisation
+from harness.frontends.assemble import kept_times
+from harness.frontends.bench import Workbench
+from harness.judging.ptxas.ptxas_options import lowers_optimisation
 from harness.store.artifacts import UnusableArtifactError
 from harness.values.kernel import Scalar
 from harness.values.row import Row

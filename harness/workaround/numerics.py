@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from harness.cells.repros.find import find_kernel
-from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
+from harness.frontends.bench import TimeIsUpError, Workbench, until
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import LaunchCode

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from harness.cells.evaluate import evaluate
 from harness.frontends.base import Plan
-from harness.frontends.bench.bench import TimeIsUpError, until
+from harness.frontends.bench import TimeIsUpError, until
 from harness.frontends.launch_code import copy_with, read_source
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from harness.judging.ptxas.options import lowers_optimisation
+from harness.judging.ptxas.ptxas_options import lowers_optimisation
 from harness.tables.rows import figure, heading_of
 from harness.tables.said import (
     BLANK,

@@ -13,7 +13,7 @@ from gpu_emulator.ptx.text.facts import EDITS
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.judging.ptxas.help import options_of
-from harness.judging.ptxas.options import PtxasOption
+from harness.judging.ptxas.ptxas_options import PtxasOption
 from harness.store.store import Store
 from harness.values.cell import executed_by
 from harness.values.errors import TriageError

@@ -45,7 +45,7 @@ from packaging.version import Version
 from gpu_emulator.ptx.text.facts import PtxEdit
 from harness.frontends.texts.python import OPTIONS
 from harness.io.packages.versions import newest_of_minor
-from harness.judging.ptxas.options import FlagChange, lowers_optimisation
+from harness.judging.ptxas.ptxas_options import FlagChange, lowers_optimisation
 from harness.values.kernel import Config, Scalar
 from harness.values.limits import Limits
 from harness.values.row import Row

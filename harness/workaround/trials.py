@@ -17,12 +17,12 @@ from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_
 from harness.cells.places import record_of
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
-from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
+from harness.frontends.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.tasks import in_parallel
-from harness.judging.ptxas.options import FlagChange, option_of
+from harness.judging.ptxas.ptxas_options import FlagChange, option_of
 from harness.values.cell import LaunchLabel
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar

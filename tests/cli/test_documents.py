@@ -8,7 +8,7 @@ import pytest
 from documents import DOCUMENTS, SCHEMAS, check, schema_text
 
 from harness.cli.output import json_text
-from harness.matrix.diff.forms import pr_document
+from harness.matrix.pull_request_forms import pr_document
 from harness.values.change import Changes, PullRequest
 
 

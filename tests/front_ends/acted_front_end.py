@@ -29,7 +29,7 @@ from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
     from harness.frontends.base import CapturePlace, Plan, PlannedCell
-    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.bench import Workbench
     from harness.values.target import Target
     from harness.values.toolchain import Tool
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 from toy_front_end import Toy
 
+from harness.frontends.assemble import CODE, AssemblerRun
 from harness.frontends.back_end import BackEnd
-from harness.frontends.bench.assemble import CODE, AssemblerRun
-from harness.frontends.bench.bench import Kept, content_key
+from harness.frontends.bench import Kept, content_key
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, run_program
 from harness.io.toolchains.environments import (
@@ -36,9 +36,9 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harness.frontends.assemble import Inspection
     from harness.frontends.back_end import LoweredProgram
-    from harness.frontends.bench.assemble import Inspection
-    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.bench import Workbench
     from harness.judging.judge import CellEvidence
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from brew_front_end import Kettle
 from toy_front_end import Toy
 
 from harness.frontends.back_end import NoAssembler
-from harness.frontends.bench.bench import Kept, content_key
+from harness.frontends.bench import Kept, content_key
 from harness.frontends.readings import PtxReading
 from harness.judging.judge import failed
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError, Resources
@@ -22,7 +22,7 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.bench import Workbench
     from harness.frontends.sessions import CapturedLaunch
     from harness.judging.judge import CellEvidence
     from harness.values.target import Target

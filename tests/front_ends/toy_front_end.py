@@ -24,7 +24,7 @@ from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Kept, Workbench
+    from harness.frontends.bench import Kept, Workbench
     from harness.frontends.readings import PtxReading
     from harness.frontends.sessions import CapturedLaunch
     from harness.values.kernel import Config, Repro

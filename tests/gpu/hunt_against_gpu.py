@@ -24,7 +24,7 @@ from cuda_driver import Device, DriverError
 
 from gpu_emulator.api import run
 from gpu_emulator.values import Pointer
-from harness.minimize.hunt.generator import comparable, launch_of
+from harness.hunt.generator import comparable, launch_of
 
 _RIGHT, _WRONG = 10, 11
 # Launches at a time, and seconds for one: it starts a process and emulates the PTX.

@@ -20,14 +20,14 @@ from pathlib import Path
 from msgspec import structs
 
 from harness.cells.places import CompileOptions
+from harness.hunt.causes import said_of
+from harness.hunt.generator import HuntProgram
+from harness.hunt.on_gpu import Launcher
+from harness.hunt.oracles import Asked, Oracles
+from harness.hunt.voting import Answer
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import digest_of
-from harness.minimize.hunt.causes import said_of
-from harness.minimize.hunt.generator import HuntProgram
-from harness.minimize.hunt.launching import Launcher
-from harness.minimize.hunt.oracles import Asked, Oracles
-from harness.minimize.hunt.voting import Answer
 from harness.run.gpu.packing import place_of
 from harness.values.target import Target
 

@@ -13,11 +13,11 @@ import pytest
 from conftest import Triage
 from made_binaries import CUBIN, PTX, entry, fatbin, library
 
+from harness.binaries.again import assemble_again
 from harness.cells.places import CompileOptions
+from harness.frontends.assemble import AssemblerRun
 from harness.frontends.back_end import PTXAS_BACK_END
-from harness.frontends.bench.assemble import AssemblerRun
 from harness.io.toolchains.install import install_ptxas
-from harness.matrix.binaries.again import assemble_again
 from harness.store.store import Store
 from harness.values.binary import EmbeddedPtx, ReassembledKernel
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.blame.compiler_passes import Looked, find_pass
 from harness.blame.grid import PairTrial, Varied
-from harness.blame.passes import Looked, find_pass
 from harness.cells.places import CompileOptions, at_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.bench.bench import Kept
+from harness.frontends.bench import Kept
 from harness.frontends.registry import plan_launch
 from harness.judging.answers import VerdictAnswer
 from harness.store.store import Store

@@ -15,14 +15,14 @@ from conftest import Triage
 
 from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
+from harness.hunt.causes import said_of
+from harness.hunt.generator import HuntProgram, comparable, launch_of
+from harness.hunt.on_gpu import AssembledModule, Launcher
+from harness.hunt.oracles import LEVELS, Asked, Oracles, body_of
+from harness.hunt.triton_oracles import TritonOracles
+from harness.hunt.voting import Answer, Voter, emulated_ptx
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import install_ptxas
-from harness.minimize.hunt.causes import said_of
-from harness.minimize.hunt.generator import HuntProgram, comparable, launch_of
-from harness.minimize.hunt.launching import AssembledModule, Launcher
-from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, body_of
-from harness.minimize.hunt.triton_oracles import TritonOracles
-from harness.minimize.hunt.voting import Answer, Voter, emulated_ptx
 from harness.run.gpu.packing import Destination
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError

@@ -14,11 +14,11 @@ from conftest import Triage
 
 from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
-from harness.minimize.hunt import growth
-from harness.minimize.hunt.ir_corpus import changed_ir, sources_of
-from harness.minimize.hunt.ir_hunt import IrOracles
-from harness.minimize.hunt.oracles import Asked
-from harness.minimize.hunt.voting import Answer, Vote
+from harness.hunt import growth
+from harness.hunt.ir_corpus import changed_ir, sources_of
+from harness.hunt.ir_hunt import IrOracles
+from harness.hunt.oracles import Asked
+from harness.hunt.voting import Answer, Vote
 from harness.store.store import Store
 from harness.values.target import Target
 

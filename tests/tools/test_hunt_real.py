@@ -17,21 +17,21 @@ from gpu_emulator.sass.cubin import read_entry
 from gpu_emulator.sass.listing import code_sections, read_section
 from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
+from harness.hunt import growth
+from harness.hunt import oracles as asked_oracles
+from harness.hunt.causes import Cause, Causes, join, said_of
+from harness.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
+from harness.hunt.gluon_sources import gluon_program
+from harness.hunt.hunting import HuntState, keep_hunt
+from harness.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of
+from harness.hunt.triton_causes import least_of
+from harness.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton
+from harness.hunt.triton_oracles import Care, TritonOracles
+from harness.hunt.voting import Answer, Vote
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
-from harness.matrix.nights.elsewhere import ToolsElsewhere
-from harness.matrix.nights.workers import worker_loop
-from harness.minimize.hunt import growth
-from harness.minimize.hunt import oracles as asked_oracles
-from harness.minimize.hunt.causes import Cause, Causes, join, said_of
-from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
-from harness.minimize.hunt.gluon_sources import gluon_program
-from harness.minimize.hunt.hunting import HuntState, keep_hunt
-from harness.minimize.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of
-from harness.minimize.hunt.triton_causes import least_of
-from harness.minimize.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton
-from harness.minimize.hunt.triton_oracles import Care, TritonOracles
-from harness.minimize.hunt.voting import Answer, Vote
+from harness.matrix.elsewhere import ToolsElsewhere
+from harness.matrix.workers import worker_loop
 from harness.store.store import Store
 from harness.values.target import Target
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import Triage
 
 from harness.io.toolchains.install import install_ptxas
-from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 
 pytestmark = pytest.mark.tools
 

@@ -19,7 +19,7 @@ from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.io.processes.hub import Hub
-from harness.minimize.executed.ptx import RawCase, hold
+from harness.minimize.executed.ptx_level import RawCase, hold
 from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.interest import PredicateAnswer
 from harness.run.raw_ptx import RawInputs, read_buffer, read_launch

@@ -14,12 +14,12 @@ from harness.bisect.collapse.facts import CollapseEvidence, Lift, collapse_of, c
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.ptxas.help import options_of
-from harness.judging.ptxas.options import PtxasOption
+from harness.judging.ptxas.ptxas_options import PtxasOption
 from harness.store.store import Store
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Assembler

@@ -19,7 +19,7 @@ from harness.cells.repros.launch_files import (
     launches_of_script,
 )
 from harness.cells.repros.releases import in_releases, whole_folder
-from harness.cells.repros.schema import (
+from harness.cells.repros.repro_file import (
     NAME,
     REPRO_FILE,
     ReproFile,

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 
 from harness.cli.progress.steps import doing
-from harness.minimize.reduction.driver import Size
-from harness.minimize.reduction.words import MEASURES
+from harness.minimize.reduction.reducer import Size
+from harness.minimize.reduction.reduction_words import MEASURES
 from harness.minimize.reduction.work import ReductionStep, Watch
 
 _FRAMES = 8

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from harness.frontends.bench.assemble import read_stream
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.assemble import read_stream
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cuda import nvrtc_child
 from harness.frontends.cuda.source import sources_sha256
 from harness.frontends.sessions import run_program

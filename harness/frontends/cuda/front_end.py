@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness.frontends.base import CapturePlace, Plan
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import (
     NVCC_DRIVER,
     NVRTC_DRIVER,
@@ -44,7 +44,7 @@ from harness.frontends.file_front_end import (
     repro_of_file,
 )
 from harness.frontends.one_file import Syntax, SyntaxNode
-from harness.frontends.pins import PINS, PackagedFrontEnd
+from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered, SyntaxForm, Written

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.cutedsl.source import FILES, CuteDslForm
-from harness.frontends.pins import PINS, PackagedFrontEnd
+from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.judging.judge import failed
 from harness.values.outcome import Lowering, RaisedError

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.one_file import LINE, call_lines, keywords_of, must_be, spelled, spelled_node
-from harness.frontends.pins import PINS
+from harness.frontends.partners import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.cutile.source import FILES, CuTileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, read_tile_ir, tileiras_in
-from harness.frontends.pins import PINS, PackagedFrontEnd
+from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.judging.judge import failed

@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 from packaging.version import Version
 
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.one_file import call_lines, keywords_of, must_be, spelled, spelled_node
-from harness.frontends.pins import PINS, partner_of
+from harness.frontends.partners import PINS, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import CapturePlace, Plan
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cutile.tileiras import LATEST_BACK_END, read_tile_ir
 from harness.frontends.file_front_end import (
     PassedOnFrontEnd,

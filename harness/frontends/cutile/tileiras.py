@@ -16,18 +16,18 @@ from pathlib import Path
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, read_ptx
+from harness.frontends.assemble import CODE, PROGRAMS, AssemblerRun, Inspection, is_cubin
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd, LoweredProgram
-from harness.frontends.bench.assemble import CODE, PROGRAMS, AssemblerRun, Inspection, is_cubin
-from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import tool_of
-from harness.frontends.pins import PINS
+from harness.frontends.partners import PINS
 from harness.frontends.readings import PtxReading
 from harness.io.packages.versions import LATEST, exact_version
 from harness.io.toolchains.environments import planned_environment
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import check_in_wheel, check_ptxas
 from harness.judging.judge import CellEvidence, after, death_signal, failed, judge_assembly, stopped
-from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, Resources, signal_name

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
 from harness.frontends.base import CapturePlace, Plan, PlannedCell
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.file_front_end import PassedOnFrontEnd
 from harness.frontends.readings import read_stored
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT, repro_of
 from harness.io.files.reading import read_regular
 from harness.io.toolchains.install import bundled_nvdisasm
-from harness.judging.ptxas.options import read_options
+from harness.judging.ptxas.ptxas_options import read_options
 from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro, Scalar

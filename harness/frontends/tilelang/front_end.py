@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
 from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, tool_of
-from harness.frontends.pins import PINS, PackagedFrontEnd
+from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.tilelang.source import FILES, FLAGS, NVCC_STAGE, TileLangForm, go_on
 from harness.judging.judge import failed

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import structs
 
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.cuda.compilers import NvccRun, run_nvcc
 from harness.frontends.one_file import (
@@ -22,7 +22,7 @@ from harness.frontends.one_file import (
     texts_of,
     wrapped,
 )
-from harness.frontends.pins import PINS
+from harness.frontends.partners import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered

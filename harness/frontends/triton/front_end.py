@@ -29,7 +29,7 @@ from packaging.version import Version
 import harness
 from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
 from harness.frontends.base import Interpreter, PartLowering
-from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
+from harness.frontends.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
 from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.readings import PtxReading, read_stored

@@ -14,7 +14,7 @@ from pathlib import Path as FilePath
 import msgspec
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.one_file import (
     LINE,

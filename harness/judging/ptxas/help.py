@@ -11,12 +11,12 @@ import msgspec
 from harness.io.files.locations import cache_dir
 from harness.io.files.writing import write_atomically
 from harness.io.processes.hub import run_tool
-from harness.judging.ptxas.options import OPTIONS, known_options, usable
+from harness.judging.ptxas.ptxas_options import OPTIONS, known_options, usable
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.toolchain import Assembler
 
 if TYPE_CHECKING:
-    from harness.judging.ptxas.options import PtxasOption
+    from harness.judging.ptxas.ptxas_options import PtxasOption
 
 
 _SECONDS = 60.0

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from gpu_emulator.ptx.text.facts import PtxFacts
 from harness.judging.ptxas.cubin import Cubin, CubinEntry
-from harness.judging.ptxas.log import FunctionUsage, PtxasLog
+from harness.judging.ptxas.ptxas_log import FunctionUsage, PtxasLog
 from harness.values.outcome import Resources
 
 

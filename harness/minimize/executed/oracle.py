@@ -18,7 +18,7 @@ from msgspec import structs
 from gpu_emulator.values import Budget, Schedule
 from harness.cells.evaluate import cell_evidence
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import form_of
 from harness.frontends.sessions import CapturedLaunch
@@ -30,8 +30,8 @@ from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
 from harness.minimize.ttgir import IrModule, argument_names
 from harness.run.emulating import UnstoredEmulation, emulate_once
+from harness.run.emulator_jobs import Emulation, Ran, RunTrial
 from harness.run.executing import OnEmulator
-from harness.run.jobs import Emulation, Ran, RunTrial
 from harness.run.judging import Judgement, is_formal, judge, race_words
 from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
 from harness.run.launching import NotRunError, launch_of_text

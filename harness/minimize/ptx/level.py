@@ -20,7 +20,7 @@ from gpu_emulator.ptx.text.document import parse
 from gpu_emulator.ptx.text.facts import retarget
 from harness.bisect.neighbours import known_targets
 from harness.bisect.search import Tally, runs_to_trust
-from harness.frontends.bench.assemble import run_predicate, script_words
+from harness.frontends.assemble import run_predicate, script_words
 from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import available_ptxas, install_ptxas
@@ -31,7 +31,6 @@ from harness.minimize.ptx.reduce import (
     single_deletions,
     undefined_registers,
 )
-from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Fingerprint,
@@ -52,7 +51,8 @@ from harness.minimize.reduction.interest import (
     try_on,
     walk_the_index,
 )
-from harness.minimize.reduction.result import Ablation, Ending, Minimization, NothingToReduce
+from harness.minimize.reduction.minimization import Ablation, Ending, Minimization, NothingToReduce
+from harness.minimize.reduction.reducer import Size
 from harness.minimize.reduction.work import Level, MinimizeTask, Work, reduce_level
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import BUNDLED, Assembler

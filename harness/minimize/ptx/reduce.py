@@ -30,7 +30,7 @@ from gpu_emulator.ptx.text.registers import (
     undefined_reads,
     without_scopes,
 )
-from harness.minimize.ptx.passes import (
+from harness.minimize.ptx.ptx_passes import (
     COLLAPSE,
     FUNCTIONS,
     HEADS,
@@ -55,7 +55,7 @@ from harness.minimize.ptx.passes import (
     tidied,
     undefined,
 )
-from harness.minimize.reduction.driver import (
+from harness.minimize.reduction.reducer import (
     UNLIMITED,
     Edit,
     Effort,

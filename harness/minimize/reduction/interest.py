@@ -14,10 +14,10 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.cells.evaluate import cell_evidence, ptxas_flags
+from harness.frontends.assemble import Inspection
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.assemble import Inspection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.source_form import Lowered
@@ -35,7 +35,7 @@ from harness.minimize.reduction.fingerprint import (
     guards_of,
     in_order,
 )
-from harness.minimize.reduction.result import REFUSALS
+from harness.minimize.reduction.minimization import REFUSALS
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
@@ -143,7 +143,7 @@ class Interest(Generic[T]):
     costs: dict[str, Cost] = field(default_factory=dict)
 
     def begin(self, text: str) -> asyncio.Future[bool]:
-        """A started test, as `harness.minimize.reduction.driver` likes them."""
+        """A started test, as `harness.minimize.reduction.reducer` likes them."""
         return asyncio.ensure_future(self.holds(text))
 
     def is_possible(self, text: str) -> bool:

@@ -16,12 +16,12 @@ from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.places import record_of
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.interest import Question
-from harness.minimize.reduction.result import NothingToReduce
+from harness.minimize.reduction.minimization import NothingToReduce
 from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError
 from harness.values.row import Row

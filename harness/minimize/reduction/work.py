@@ -18,17 +18,23 @@ import msgspec
 
 from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.one_file import StandaloneError
 from harness.io.files.locations import create_folder, storage_error
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import write_atomically
 from harness.io.processes.cluster import MachinesGoneError
 from harness.judging.conditions import Condition, spell
-from harness.minimize.reduction.driver import Effort, PassCount, ReduceText, ReductionProgress, Size
 from harness.minimize.reduction.fingerprint import Reaction, drifted
 from harness.minimize.reduction.interest import AnyTool, Interest
-from harness.minimize.reduction.result import Ablation, Ending, Minimization, VersionLine
+from harness.minimize.reduction.minimization import Ablation, Ending, Minimization, VersionLine
+from harness.minimize.reduction.reducer import (
+    Effort,
+    PassCount,
+    ReduceText,
+    ReductionProgress,
+    Size,
+)
 from harness.minimize.reduction.subject import Subject
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.kernel import Config

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.io.children.jobs import JobLimits
 from harness.io.children.supervisor import Message, Supervisor, connect, redirect
-from harness.run.jobs import EMULATE
+from harness.run.emulator_jobs import EMULATE
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from gpu_emulator.api import origins, run, trace
 from gpu_emulator.steps import Array
 from gpu_emulator.values import Allocation, Budget, Cubin, Launch, Schedule
-from harness.run.jobs import (
+from harness.run.emulator_jobs import (
     BESIDE,
     OF_OUTCOME,
     PROGRESS,

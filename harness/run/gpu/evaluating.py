@@ -14,13 +14,13 @@ from msgspec import structs
 from gpu_emulator.values import Budget, Checks
 from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import front_end, plan_launch
 from harness.io.processes.tasks import Together, in_parallel
 from harness.run.emulating import emulate
+from harness.run.emulator_jobs import RunTrial
 from harness.run.executing import Executed, Executor, keep_execution
-from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
-from harness.run.gpu.judging import (
+from harness.run.gpu.cubin_judging import (
     CubinDigest,
     Referee,
     Variant,
@@ -31,6 +31,7 @@ from harness.run.gpu.judging import (
     numbers_of,
     read_freedom,
 )
+from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
 from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import (
     Answers,
@@ -43,7 +44,6 @@ from harness.run.gpu.packing import (
     write_pack,
 )
 from harness.run.gpu.trip import ShapedLaunches, Trip, TripCase
-from harness.run.jobs import RunTrial
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import Launch, evidence_of
 from harness.run.launching import LaunchSource

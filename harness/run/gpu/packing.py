@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import harness
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.io.files.locations import storage_error
 from harness.io.files.reading import open_regular
 from harness.io.processes.hub import Hub, ResourceLimits

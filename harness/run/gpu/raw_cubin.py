@@ -12,8 +12,8 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.texts.ir_inputs import spelling
 from harness.io.files.reading import read_regular
 from harness.judging.ptxas.cubin import CubinEntry, CubinError, read_cubin
-from harness.run.gpu.sass import check_schedule, emulate_cubin
-from harness.run.jobs import RunTrial
+from harness.run.emulator_jobs import RunTrial
+from harness.run.gpu.sass_emulator import check_schedule, emulate_cubin
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import evidence_of
 from harness.run.launching import Entry, EntryParameter

@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
+from harness.frontends.assemble import keep_times
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.assemble import keep_times
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
+from harness.run.gpu.cubin_judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.evaluating import find_trip, keep_trip
-from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import Answers, GpuWay, head_of_file, read_results, write_pack
 from harness.run.gpu.trip import ShapedLaunches, Trip

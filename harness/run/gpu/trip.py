@@ -13,12 +13,12 @@ from msgspec import structs
 
 from harness.cells.evaluate import evaluate, with_flags
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.io.processes.tasks import in_parallel
-from harness.judging.ptxas.options import level_change
+from harness.judging.ptxas.ptxas_options import level_change
 from harness.run.comparing import ELEMENTS
+from harness.run.emulator_jobs import Emulation, Passed
 from harness.run.executing import NOT_LAUNCHED
-from harness.run.jobs import Emulation, Passed
 from harness.run.launch import Launch, tensors_of
 from harness.run.launching import LaunchSource, NotRunError, launch_of
 from harness.run.recorded_launch import lower_cell

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import CompileOptions, record_of, work
+from harness.frontends.assemble import Inspection
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.assemble import Inspection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import in_parallel
 from harness.judging.ptxas.sass import code_sections, loops_of

@@ -13,17 +13,17 @@ from click.testing import CliRunner
 from msgspec import structs
 from packaging.version import Version
 
+from harness.bisect.bisect_log import BisectLog, BisectOptions, LogHead
+from harness.bisect.bisect_words import BisectReport, bisect_document, bisection_said, report_line
 from harness.bisect.bisection import bisect_versions
-from harness.bisect.log import BisectLog, BisectOptions, LogHead
-from harness.bisect.words import BisectReport, bisect_document, bisection_said, report_line
 from harness.cells.spelling import SelectionOptions, among
-from harness.cli.diagnosis.bisect import command
+from harness.cli.bisect import command
 from harness.frontends.registry import OpenSessions, back_end
 from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
-from harness.matrix.nights import workers as at_worker
-from harness.matrix.nights.elsewhere import Prefetch
-from harness.matrix.nights.workers import CaptureAnswer, encode, worker_loop
+from harness.matrix import workers as at_worker
+from harness.matrix.elsewhere import Prefetch
+from harness.matrix.workers import CaptureAnswer, encode, worker_loop
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.target import Target
 from harness.values.verdict import VerdictKind

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from acted_front_end import Stage
 
+from harness.blame.blame_words import BlameReport
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Ground
-from harness.blame.words import BlameReport
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.cli.diagnosis.blame import _would_tell
+from harness.cli.blame import _would_tell
 from harness.values.errors import EmptySelectionError
 
 pytest_plugins = ("acted_fixtures",)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from printed_commands import parse, printed_commands
 
 from harness.frontends.base import CapturePlace, Plan
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 
 pytest_plugins = ("acted_fixtures",)
 

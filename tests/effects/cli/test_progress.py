@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from acted_line import BAD, Line
 
-from harness.cli import machine
-from harness.cli.kernels import kernels
-from harness.cli.nights import bugs, diff, export, history, matrix, site
+from harness.cli import bugs, diff, export, history, kernels, machine, matrix, site
 from harness.cli.progress import steps
 
 pytest_plugins = ("acted_fixtures",)

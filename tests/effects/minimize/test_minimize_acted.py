@@ -11,9 +11,9 @@ import pytest
 from acted_front_end import Stage
 from bug_checker import check_store
 
-from harness.matrix.bugs.list import reproducer_of
+from harness.bugs.list import reproducer_of
 from harness.minimize.minimizing import keep_reproducer, minimize
-from harness.minimize.reduction.result import Ending, Minimization, NothingToReduce
+from harness.minimize.reduction.minimization import Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, ReductionStep, Watch
 from harness.values.errors import EmptySelectionError, UsageError
 

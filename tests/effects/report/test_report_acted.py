@@ -10,7 +10,7 @@ import pytest
 from acted_front_end import Stage
 from bug_checker import check_store
 
-from harness.bisect.words import report_line
+from harness.bisect.bisect_words import report_line
 from harness.cells.spelling import SelectionOptions
 from harness.judging.conditions import parse_condition
 from harness.report.dossier import Dossier, Upstream

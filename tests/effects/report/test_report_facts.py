@@ -14,8 +14,8 @@ from local_index import LocalIndex, tool_wheel, triton_wheel
 from msgspec.structs import replace
 from report_cases import CRASH, IN_TILELANG, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 
+from harness.blame.blame_words import Blame
 from harness.blame.grid import Culprit, Ground
-from harness.blame.words import Blame
 from harness.io.toolchains.install import install_ptxas
 from harness.report import dossier as ways
 from harness.report import gather

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from store_cases import filled, raw
 
-from harness.minimize.hunt.hunting import HuntState, kept_hunts
+from harness.hunt.hunting import HuntState, kept_hunts
 from harness.store import schema
 from harness.store.merge import open_foreign
 from harness.store.schema import EVIDENCE_KINDS, RECORD_KINDS, Evidence

@@ -14,11 +14,11 @@ from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.bisect.collapse.facts import read_times
-from harness.frontends.bench.assemble import kept_times
+from harness.frontends.assemble import kept_times
 from harness.report.gather import times_of_results
+from harness.run.emulator_jobs import Emulation, JobBuffer
 from harness.run.gpu.evaluating import keep_trip
 from harness.run.gpu.trip import Trip, TripCase
-from harness.run.jobs import Emulation, JobBuffer
 from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
@@ -26,7 +26,7 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.verdict import VerdictKind
-from harness.workaround.executed import import_workarounds, keep_packed
+from harness.workaround.executed_trials import import_workarounds, keep_packed
 from harness.workaround.result import Candidate, Equivalence, Numerics, WorkaroundReport
 from harness.workaround.settings import Setting, SettingKind, SettingStep
 

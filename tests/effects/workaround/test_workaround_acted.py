@@ -12,18 +12,18 @@ from acted_front_end import Stage
 from msgspec.structs import replace
 from packaging.version import Version
 
+from harness.bugs.list import list_bugs
 from harness.frontends import back_end
 from harness.frontends.base import CapturePlace, Plan
-from harness.frontends.bench.bench import Workbench
-from harness.matrix.bugs.list import list_bugs
+from harness.frontends.bench import Workbench
 from harness.tables.said import Block, SaidLine
 from harness.values.errors import InfrastructureError
 from harness.values.row import Row
 from harness.workaround import search
-from harness.workaround.finding import WorkaroundOptions, find_workarounds
 from harness.workaround.result import WorkaroundReport, workarounds_said
 from harness.workaround.settings import SettingKind
 from harness.workaround.trials import Trials
+from harness.workaround.workarounds import WorkaroundOptions, find_workarounds
 
 pytest_plugins = ("acted_fixtures",)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from harness.bisect.bisect_words import BisectReport, bisect_document, report_line, spans
 from harness.bisect.search import Probe, Tally, conclude
-from harness.bisect.words import BisectReport, bisect_document, report_line, spans
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, read_while
 from harness.values.row import Row

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.bisect.contrast import Point, carriers
 from harness.judging.answers import VerdictAnswer
-from harness.judging.ptxas.options import single_changes
+from harness.judging.ptxas.ptxas_options import single_changes
 from harness.values.kernel import Config
 
 SAME, OK, OTHER = VerdictAnswer.SAME, VerdictAnswer.OK, VerdictAnswer.OTHER

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import harmless_variants, read_ptx, rename_entry
+from harness.blame.blame_words import Blame, NextStep, blame
 from harness.blame.grid import (
     Cell,
     Culprit,
@@ -26,7 +27,6 @@ from harness.blame.grid import (
     order_for_the_first,
     worth_trying,
 )
-from harness.blame.words import Blame, NextStep, blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow
 from harness.tables.survivors import survivors

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.blame import passes
+from harness.blame import compiler_passes as passes
+from harness.blame.compiler_passes import Looked, find_pass
 from harness.blame.grid import PairTrial, Varied
-from harness.blame.passes import Looked, find_pass
 from harness.frontends.base import PartLowering
-from harness.frontends.bench.bench import Kept
+from harness.frontends.bench import Kept
 from harness.judging.answers import VerdictAnswer
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.diff.compare import UNTOLD
 from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, is_failure, works
-from harness.matrix.diff.compare import UNTOLD
 from harness.values.verdict import VerdictKind
 
 OTHER_FAILURES = (

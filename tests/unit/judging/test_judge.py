@@ -8,8 +8,8 @@ from msgspec import structs
 from gpu_emulator.ptx.text.facts import read_ptx
 from harness.frontends.triton.source import promises
 from harness.judging.judge import CellEvidence, judge
-from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
+from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError, Resources
 from harness.values.target import Target

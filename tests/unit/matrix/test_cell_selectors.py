@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.matrix.rules import make_selector, read_specifiers, select_stored
+from harness.cells.matrix_rules import make_selector, read_specifiers, select_stored
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import Coordinates

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from packaging.version import Version
 
-from harness.matrix.rules import Rules, Shard, by_information, make_selector, spec_hint
+from harness.cells.matrix_rules import Rules, Shard, by_information, make_selector, spec_hint
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import (

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from msgspec import structs
 
+from harness.bisect.bisect_words import BisectReport
 from harness.bisect.contrast import Contrast, Point
 from harness.bisect.ir_difference import StageDifference, StageStory
 from harness.bisect.search import Probe, Tally, conclude
-from harness.bisect.words import BisectReport
+from harness.blame.blame_words import Blame
 from harness.blame.grid import Culprit, Ground
-from harness.blame.words import Blame
 from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
-from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint
-from harness.minimize.reduction.result import Ending, Minimization, VersionLine
+from harness.minimize.reduction.minimization import Ending, Minimization, VersionLine
+from harness.minimize.reduction.reducer import Size
 from harness.report.dossier import (
     Attachment,
     Dossier,

@@ -27,8 +27,8 @@ from harness.frontends.texts.python import as_the_user_sees_it
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import parse_condition
 from harness.judging.followed import Followed
-from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.reducer import Size
 from harness.report.claims import ClaimsTrial, prove
 from harness.report.dossier import Upstream, search_terms
 from harness.report.filing import inspect_dossier

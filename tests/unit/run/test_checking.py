@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.run.checking import check_of
-from harness.run.table import runs_said
+from harness.run.run_table import runs_said
 from harness.tables.terminal import for_terminal
 from harness.values.check import Agreement, Interpretation, LaunchComparison, SameProgram
 from harness.values.execution import RunRow, RunVerdict

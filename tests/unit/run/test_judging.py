@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from gpu_emulator.values import Budget, Fault, Place, Race, Schedule, Uninitialised
-from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
+from harness.run.emulator_jobs import Emulation, JobBuffer, Ran, RunTrial
 from harness.run.judging import judge
 from harness.run.launch import Launch, RunEvidence, Trusted
 from harness.values.execution import Argument, ArgumentKind, Assertion, RunVerdict

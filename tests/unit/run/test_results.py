@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from harness.frontends.bench.bench import Kept
-from harness.matrix.bugs.life import Chronicle
-from harness.matrix.rules import Expectations
+from harness.bugs.life import Chronicle
+from harness.cells.matrix_rules import Expectations
+from harness.frontends.bench import Kept
+from harness.run.emulator_jobs import Emulated
 from harness.run.executing import executed_of
-from harness.run.jobs import Emulated
 from harness.run.judging import Judgement, beside_gpu, run_row
 from harness.values.bug import BugFacts, MachineState, Occasion
 from harness.values.cell import CellId

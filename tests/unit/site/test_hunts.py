@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.minimize.hunt.causes import Cause, LeastProgram
-from harness.minimize.hunt.hunting import HuntState, KeptHunt
-from harness.minimize.hunt.voting import Answer, Vote
+from harness.hunt.causes import Cause, LeastProgram
+from harness.hunt.hunting import HuntState, KeptHunt
+from harness.hunt.voting import Answer, Vote
 from harness.site.hunts import hunt_view
 
 

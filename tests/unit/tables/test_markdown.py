@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.tables.templates import foreign_cell
+from harness.tables.file_templates import foreign_cell
 
 # As GitHub reads text: a user or a team, an issue here, an issue elsewhere.
 LINKED = re.compile(r"(?<!\w)@[A-Za-z0-9]|(?<!\w)#[0-9]|[\w.-]+/[\w.-]+#[0-9]")

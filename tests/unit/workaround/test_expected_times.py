@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_workarounds import HOME, ORIGIN, config, row
 
-from harness.judging.ptxas.options import OPTIONS
+from harness.judging.ptxas.ptxas_options import OPTIONS
 from harness.tables.said import SaidGrid, SaidLine
 from harness.values.timing import TimeMs
 from harness.workaround.expected import KnownSetting, by_time

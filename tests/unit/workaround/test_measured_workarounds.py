@@ -9,7 +9,7 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.timing import TimeMs
 from harness.values.verdict import VerdictKind
-from harness.workaround.executed import judge_timed
+from harness.workaround.executed_trials import judge_timed
 from harness.workaround.result import Candidate, Equivalence, Numerics
 from harness.workaround.settings import Setting, SettingKind, SettingStep
 

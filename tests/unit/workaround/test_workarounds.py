@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 from packaging.version import Version
 
-from harness.judging.ptxas.options import FlagChange
+from harness.judging.ptxas.ptxas_options import FlagChange
 from harness.values.kernel import Config, Scalar
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workaround.executed import emulated_numerics
+from harness.workaround.executed_trials import emulated_numerics
 from harness.workaround.result import Equivalence
 from harness.workaround.settings import (
     Setting,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from harness.frontends.assemble import inspect_cubin
 from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
-from harness.frontends.bench.assemble import inspect_cubin
-from harness.frontends.bench.bench import Workbench, has_died, still_valid
+from harness.frontends.bench import Workbench, has_died, still_valid
 from harness.frontends.readings import read_stored
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from harness.frontends.bench.bench import Kept
+    from harness.frontends.bench import Kept
     from harness.values.outcome import Assembly
 
 FAKE = Path(__file__).parents[3] / "fakes" / "ptxas"
@@ -341,7 +341,7 @@ def test_the_slow_analysis_is_left_to_code_that_it_can_annotate(
         [entry, *_] = read_cubin(data).entries
         return Cubin(target=80, entries=(replace(entry, stack=stack, max_stack=stack),))
 
-    monkeypatch.setattr("harness.frontends.bench.assemble.read_cubin", read)
+    monkeypatch.setattr("harness.frontends.assemble.read_cubin", read)
     tool = tmp_path / "nvdisasm"
     text = f".text.one:\n        /*0000*/                   {code}\n"
     tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\nprintf "%s" "{text}"\n')

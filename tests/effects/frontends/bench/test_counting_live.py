@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nights import record, row
 
 from harness.cells.places import CompileOptions, open_bench
-from harness.frontends.bench.assemble import CountedLive, count_live
+from harness.frontends.assemble import CountedLive, count_live
 from harness.io.processes.hub import Hub
 from harness.store.schema import ResultRecord
 from harness.store.store import Store

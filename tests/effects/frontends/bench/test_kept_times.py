@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harness.cells.evaluate import Evaluated
-from harness.frontends.bench.assemble import keep_times, kept_times
+from harness.frontends.assemble import keep_times, kept_times
 from harness.run.executing import Executed, keep_execution
 from harness.store.store import Store
 from harness.values.execution import RunRow, RunVerdict

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.frontends import sessions
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.sessions import CaptureRequest, LaunchCode, LaunchSessions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import Hub, ResourceLimits

@@ -17,7 +17,7 @@ import pytest
 from local_index import LocalIndex, wheel
 from msgspec import structs
 
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.sessions import run_program
 from harness.io.packages import wheels as beside
 from harness.io.packages import wheels as wheel_install

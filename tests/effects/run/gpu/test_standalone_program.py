@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from gpu_emulator.values import Budget, Pointer
-from harness.run.gpu.standalone import Expected, standalone_program
-from harness.run.jobs import Emulation, JobBuffer, Passed
+from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
+from harness.run.gpu.launch_program import Expected, standalone_program
 from harness.run.launch import Launch
 from harness.values.execution import Argument, ArgumentKind
 

@@ -166,7 +166,7 @@ def test_its_own_check_is_told_apart() -> None:
 
 
 def test_partners_follow_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.frontends import pins
+    from harness.frontends import partners as pins
     from harness.io.packages.index import Release
 
     offered = {

@@ -9,7 +9,7 @@ from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
 from harness.frontends.cutedsl.source import CuteDslForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
-from harness.minimize.python.passes import NUMBERS, arguments
+from harness.minimize.python.python_passes import NUMBERS, arguments
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export, Standalone
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from harness.frontends import pins as versions
-from harness.frontends.pins import PINS
+from harness.frontends import partners as versions
+from harness.frontends.partners import PINS
 from harness.io.packages.index import Release
 from harness.values.errors import InfrastructureError, UsageError
 

@@ -9,7 +9,7 @@ from harness.frontends.cutile.front_end import CUTILE_FRONT_END
 from harness.frontends.cutile.source import CuTileForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
-from harness.minimize.python.passes import NUMBERS, OPTIONS, arguments
+from harness.minimize.python.python_passes import NUMBERS, OPTIONS, arguments
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export, Standalone
 

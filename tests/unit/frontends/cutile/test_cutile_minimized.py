@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harness.frontends.registry import front_end
-from harness.minimize.reduction import words as scripts
-from harness.minimize.reduction.driver import Size
+from harness.minimize.reduction import reduction_words as scripts
 from harness.minimize.reduction.fingerprint import Fingerprint
-from harness.minimize.reduction.result import Ending, Minimization
+from harness.minimize.reduction.minimization import Ending, Minimization
+from harness.minimize.reduction.reducer import Size
 
 FOUND = Minimization(
     kernel="k",

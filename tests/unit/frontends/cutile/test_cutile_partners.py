@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from harness.frontends import pins as versions
+from harness.frontends import partners as versions
 from harness.frontends.cutile.front_end import CUTILE_FRONT_END
 from harness.frontends.cutile.source import CuTileForm
-from harness.frontends.pins import PINS
+from harness.frontends.partners import PINS
 from harness.io.packages.index import Release
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import Assembler

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.frontends.bench.bench import TimeIsUpError
+from harness.frontends.bench import TimeIsUpError
 from harness.io.processes.cluster import MachinesGoneError
 from harness.io.processes.tasks import Together, in_parallel
 from harness.values.errors import InfrastructureError

@@ -13,7 +13,7 @@ from harness.judging.ptxas.binary import (
     with_ptx,
 )
 from harness.judging.ptxas.cubin import CubinError, read_cubin
-from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 
 LOGS = CUBINS.parent / "ptxas_logs"
 # Below these, the cubin says neither which tool wrote it nor in which version.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.judging.ptxas.cubin import Cubin, CubinEntry, CubinError, read_cubin
-from harness.judging.ptxas.log import PtxasLog, parse_ptxas_log
+from harness.judging.ptxas.ptxas_log import PtxasLog, parse_ptxas_log
 
 DATA = Path(__file__).parents[3] / "data"
 CUBINS = sorted((DATA / "cubins").glob("*/*.cubin"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from harness.judging.ptxas.log import (
+from harness.judging.ptxas.ptxas_log import (
     FunctionUsage,
     Message,
     Overflow,

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.judging.ptxas.options import OPTIONS, known_options, option_of, read_options, usable
+from harness.judging.ptxas.ptxas_options import (
+    OPTIONS,
+    known_options,
+    option_of,
+    read_options,
+    usable,
+)
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row

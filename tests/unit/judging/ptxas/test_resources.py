@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gpu_emulator.ptx.text.facts import read_ptx
 from harness.judging.ptxas.cubin import Cubin, CubinEntry, read_cubin
-from harness.judging.ptxas.log import PtxasLog, parse_ptxas_log
+from harness.judging.ptxas.ptxas_log import PtxasLog, parse_ptxas_log
 from harness.judging.ptxas.resources import combine
 from harness.values.outcome import Resources
 

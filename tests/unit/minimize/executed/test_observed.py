@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from harness.judging.signature import RULE
-from harness.minimize.executed.ptx import Observed, compared
+from harness.minimize.executed.ptx_level import Observed, compared
 from harness.run.judging import Judgement
 from harness.values.execution import RunVerdict
 from harness.values.verdict import Signature

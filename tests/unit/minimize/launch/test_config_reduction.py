@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from harness.minimize.reduction.driver import Reducer, Reduction
-from harness.minimize.settings import Settings, differences, reduce_settings
+from harness.minimize.launch_level import Settings, differences, reduce_settings
+from harness.minimize.reduction.reducer import Reducer, Reduction
 from harness.values.kernel import Config, LaunchParameter, Scalar
 
 CONFIGS = tuple(

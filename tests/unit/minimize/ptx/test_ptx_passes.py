@@ -12,7 +12,7 @@ from ptx_texts import FILES, MODULE, mutated
 
 from gpu_emulator.ptx.text.document import Document, parse
 from gpu_emulator.ptx.text.registers import most_live, undefined_reads, without_scopes
-from harness.minimize.ptx.passes import (
+from harness.minimize.ptx.ptx_passes import (
     FUNCTIONS,
     HEADS,
     MODIFIERS,
@@ -34,7 +34,7 @@ from harness.minimize.ptx.passes import (
     undefined,
 )
 from harness.minimize.ptx.reduce import completed, undefined_registers
-from harness.minimize.reduction.driver import Transformation
+from harness.minimize.reduction.reducer import Transformation
 
 PASSES: list[Transformation[Document]] = [
     TIDY,

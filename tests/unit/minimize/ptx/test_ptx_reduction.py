@@ -19,7 +19,7 @@ from harness.minimize.ptx.reduce import (
     undeclared,
     undefined_registers,
 )
-from harness.minimize.reduction.driver import Effort, Reduction, ReductionProgress
+from harness.minimize.reduction.reducer import Effort, Reduction, ReductionProgress
 
 BODY = [
     "ld.param.u64 %rd1, [a];",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
-from harness.minimize.python.passes import (
+from harness.minimize.python.python_passes import (
     KEYWORDS,
     NUMBERS,
     OPTIONS,
@@ -32,7 +32,7 @@ from harness.minimize.python.passes import (
     variables,
 )
 from harness.minimize.python.tree import PythonFile, undefined
-from harness.minimize.reduction.driver import Effort, FoundPass, Reduction, ReductionProgress
+from harness.minimize.reduction.reducer import Effort, FoundPass, Reduction, ReductionProgress
 from harness.values.standalone import FileLaunch, Standalone
 
 TRITON_FORM = TritonForm(TRITON_FRONT_END)

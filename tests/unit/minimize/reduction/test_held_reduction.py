@@ -12,7 +12,6 @@ import pytest
 
 from harness.bisect.contrast import other_targets
 from harness.io.processes.hub import ResourceLimits
-from harness.minimize.reduction.driver import Reducer, TextFormat
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
 from harness.minimize.reduction.interest import (
     AvailableVersions,
@@ -23,7 +22,8 @@ from harness.minimize.reduction.interest import (
     hold_in_place,
     walk_the_index,
 )
-from harness.minimize.reduction.result import Ending
+from harness.minimize.reduction.minimization import Ending
+from harness.minimize.reduction.reducer import Reducer, TextFormat
 from harness.minimize.reduction.work import Level, MinimizedFolder, Watch, Work
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd

@@ -13,16 +13,16 @@ import pytest
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.judging.conditions import parse_condition
-from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction
-from harness.minimize.reduction.result import (
+from harness.minimize.reduction.minimization import (
     Ablation,
     Ending,
     Minimization,
     VersionLine,
     versions_document,
 )
-from harness.minimize.reduction.words import folder_files, pattern_words, spans_of
+from harness.minimize.reduction.reducer import Size
+from harness.minimize.reduction.reduction_words import folder_files, pattern_words, spans_of
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import NOTHING
 from harness.values.verdict import Signature, Stage, VerdictKind

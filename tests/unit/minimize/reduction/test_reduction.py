@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.minimize.reduction.driver import (
+from harness.minimize.reduction.reducer import (
     UNLIMITED,
     Edit,
     Effort,

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tree_sitter_cuda", reason="a dependency that this environment lacks")
 
 from harness.frontends.cuda.front_end import CUDA_SYNTAX
-from harness.minimize.reduction.driver import Reduction
+from harness.minimize.reduction.reducer import Reduction
 from harness.minimize.syntax import SourceTree, SyntaxChange, syntax_format
 
 TEXT = """\

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.minimize.reduction.driver import FoundPass, Reduction
+from harness.minimize.reduction.reducer import FoundPass, Reduction
 from harness.minimize.ttgir import IR_FORMAT, IR_PASSES, IrModule
 
 # As Triton 3.6 prints one, with locations, aliases, a loop and a reduction.

@@ -7,7 +7,7 @@ import pytest
 
 from gpu_emulator.api import run
 from gpu_emulator.values import Allocation, Budget, Checks, Launch, Pointer, Schedule
-from harness.run.gpu.judging import filled_variants, moved_variants, read_freedom
+from harness.run.gpu.cubin_judging import filled_variants, moved_variants, read_freedom
 
 HEAD = """
 .version 8.0

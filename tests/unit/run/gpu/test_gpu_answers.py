@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_emulator.values import Budget
+from harness.run.emulator_jobs import Emulation, JobBuffer
 from harness.run.gpu.packing import Answers, AnswersError, manifest_bytes, read_answers, read_head
 from harness.run.gpu.trip import Trip, TripCase
-from harness.run.jobs import Emulation, JobBuffer
 from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.kernel import Config

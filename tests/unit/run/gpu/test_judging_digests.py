@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.run.gpu.cubin_judging import CubinDigest, judge_together
 from harness.run.gpu.evaluating import glimpse_before
-from harness.run.gpu.judging import CubinDigest, judge_together
 from harness.run.judging import Judgement
 from harness.values.execution import RunVerdict
 

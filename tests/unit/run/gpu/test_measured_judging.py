@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from gpu_emulator.values import Budget, Fault, Place, Race, Schedule
-from harness.run.gpu.judging import Freedom, Referee, judge_digests
+from harness.run.emulator_jobs import Emulation, JobBuffer, Ran, RunTrial
+from harness.run.gpu.cubin_judging import Freedom, Referee, judge_digests
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
-from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, RunEvidence, Trusted
 from harness.values.execution import Argument, ArgumentKind, RunVerdict

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harness.bugs.life import HistoryPlace, compare_histories
 from harness.judging.signature import make_signature
-from harness.matrix.bugs.life import HistoryPlace, compare_histories
 from harness.run.judging import signature_of as signature_of_run
 from harness.store.bug_identity import bug_key, identities, is_wordless, signature_of
 from harness.values.bug import BugFacts

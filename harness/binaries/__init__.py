@@ -1,0 +1,1 @@
+"""Finished binaries, and the toolchains that projects pin."""

@@ -1,0 +1,1 @@
+"""Failures as bugs, with their lives over versions."""

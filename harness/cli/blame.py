@@ -1,0 +1,237 @@
+"""`triage blame`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import click
+from msgspec.structs import replace
+
+from harness.blame.blame_words import BlameReport, NextStep, blame_document, blame_said
+from harness.blame.blaming import BlameOptions, find_blame
+from harness.blame.grid import Culprit
+from harness.blame.lines import choose_compilers, known_versions
+from harness.cells.places import CompileOptions
+from harness.cells.selection import select
+from harness.cells.spelling import (
+    SelectionOptions,
+    among,
+    execution_words,
+    on_assembler,
+    on_compiler,
+    show_command,
+    spell_command,
+)
+from harness.cli.gpu_way import Execution, execution_of
+from harness.cli.main import CONTEXT
+from harness.cli.options import (
+    EXECUTES,
+    SilentOption,
+    Verb,
+    apart,
+    exclusive,
+    json_option,
+    while_option,
+)
+from harness.cli.output import print_json, print_said, results_console, status_console
+from harness.cli.progress.steps import preparing, show_steps
+from harness.cli.results import open_results
+from harness.cli.running import check_single, execution_options, run_to_the_end, selection_options
+from harness.frontends.base import Selection
+from harness.judging.conditions import spell
+from harness.judging.followed import read_while, toolchain_of
+from harness.tables.summary import plural
+from harness.values.cell import executed_by
+from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, SASS, TRITON
+from harness.values.verdict import VerdictKind
+
+_TIMEOUT = VerdictKind.TIMEOUT.value
+
+_EPILOG = """\b
+Example:
+  triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
+  triage blame --kernel two_dots --sm 100a --set stages=2 --triton 3.8.0 --run
+  triage blame --kernel fold_sat_undone --ptxas 13.0.88 --run --on gpu
+
+A kernel that compiles and is sick (it spills) is followed by a condition on its numbers: --while,
+or one that is derived from the best toolchain's numbers.
+
+Exit code 0: there is an answer, if only that it cannot be determined, and the commands that would
+determine it. 1: nothing that was tried fails. 4: it cannot be determined, or nothing fails, and a
+toolchain is not available; or it could not be run."""
+
+
+@click.command("blame", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--signature", "--while")
+@apart(EXECUTES, "--while", because="it is about what ptxas makes")
+@selection_options()
+@execution_of(
+    "Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
+    "Cubins of each ptxas and -O level: SASS emulated, or launched on a GPU.",
+    takes=(EMULATOR, SASS, GPU),
+)
+@click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
+@while_option
+@click.option(
+    "--max-tries",
+    "budget",
+    cls=SilentOption,
+    metavar="N",
+    type=click.IntRange(2, 10_000),
+    default=60,
+    show_default=True,
+    help="Pairs of PTX and ptxas to try.",
+)
+@execution_options
+@json_option
+def command(
+    *,
+    words: SelectionOptions,
+    execution: Execution,
+    signature: str | None,
+    condition: str | None,
+    budget: int,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Say which component is to blame: ptxas, Triton, the kernel, or a combination of versions.
+
+    It begins with the first config that fails on the Triton and the ptxas that you name, compiles
+    it with several Tritons, and gives each PTX to many ptxas, byte for byte. One --triton or
+    --ptxas says where to begin, and the others are chosen (what is installed, and each minor
+    release); several, or a range, are the grid. Where no --ptxas is named and nothing fails with
+    the bundled one, the PTX is tried on others for one that does.
+
+    With --run, what is blamed is what the PTX computes: each Triton's is executed on the same
+    inputs, and so is that of other options and targets. With --on gpu, it is what cubins compute.
+    """
+    options = BlameOptions(
+        signature=signature,
+        condition=read_while(condition),
+        budget=budget,
+        looks_further=not (words.ptxas or words.assembler),
+    )
+    status = status_console()
+    with preparing(status):
+        selection = select(words)
+    check_single(selection, "blame follows one", "--sm", "--launch")
+    with open_results() as store, show_steps(status) as tell:
+        find = find_blame
+        if execution.of_cubins:
+            from harness.blame.executed_blame import find_measured_blame  # noqa: PLC0415 - as below
+
+            find = partial(find_measured_blame, on=execution.on, runner=execution.runner)
+        elif execution.run:
+            from harness.blame.executed_blame import find_run_blame as find  # noqa: PLC0415 - brings in the emulator: 0.2 s
+        report = run_to_the_end(find(selection, store, how, options, tell))
+    for trouble in report.troubles:
+        status.print(f"triage: not available: {trouble}", soft_wrap=True)
+    would_tell = list(_would_tell(report, selection, words, condition))
+    if as_json:
+        print_json(blame_document(report, would_tell))
+    else:
+        _print(report, selection, would_tell)
+    raise click.exceptions.Exit(_exit_code(report))
+
+
+def _exit_code(report: BlameReport) -> int:
+    culprit = report.blame.culprit
+    if culprit is None and report.case.verdict is VerdictKind.NOT_RUN:
+        return 4
+    if report.troubles and culprit in (None, Culprit.CANNOT_TELL):
+        return 4
+    return 1 if culprit is None else 0
+
+
+def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> None:
+    console = results_console()
+    case = report.case
+    where = toolchain_of(case)
+    beside = any(other.launch != report.cell.launch for other in report.others)
+    launch = f" · {case.launch}" if beside else ""
+    config = report.cell.config.label
+    console.print(f"{case.kernel}{launch} · {config} · {selection.targets[0]} · {where}")
+    console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
+    print_said(blame_said(report.grid, report.blame), whole_lines=True)
+    if report.remedy:
+        console.print("To use it:")
+        for line in report.remedy:
+            console.print(f"  {line}", soft_wrap=True, markup=False)
+    if would_tell:
+        console.print("What would determine it:")
+        for line in would_tell:
+            console.print(f"  {line}", soft_wrap=True)
+    for note in report.notes:
+        console.print(note, soft_wrap=True)
+    if report.others:
+        names = "--config" if case.compiler else "--kernel FILE.ptx::ENTRY"
+        console.print(f"Not followed: {plural(len(report.others), 'other')} ({names} names one)")
+
+
+def _would_tell(
+    report: BlameReport, selection: Selection, words: SelectionOptions, condition_text: str | None
+) -> Iterator[str]:
+    case, next_step = report.case, report.blame.next_step
+    if next_step is None:
+        return
+    again = _case(report, words, selection)
+    bare = on_assembler(on_compiler(again, None, None), None, None)
+    placed = on_compiler(bare, case.compiler, case.compiler_version)
+    is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
+    pinned = on_compiler(again, case.compiler, case.compiler_version)
+    pinned = on_assembler(pinned, case.assembler, case.ptxas if is_named else None)
+    followed_words = ["--while", condition_text] if condition_text is not None else _meant(report)
+    tried = {version for line in report.grid.lines for version in line.compilers}
+    if max(len(selection.compilers), len(selection.ptxas)) > 1:
+        # The user chose the grid; the one that is chosen otherwise may tell more.
+        own = next((c for c in selection.compilers if c.version == case.compiler_version), None)
+        narrow = replace(selection, compilers=selection.compilers[:1])
+        has_assemblers = bool(report.grid.device) or not report.grid.focus.before_ptxas
+        if has_assemblers or not tried.issuperset(choose_compilers(narrow, own, [])):
+            yield spell_command("blame", pinned, *followed_words)
+    match next_step:
+        case NextStep.OTHER_TRITONS:
+            unnamed = replace(selection, is_compiler_named=False)
+            if tried.issuperset(map(str, known_versions(unnamed, "compiler", []))):
+                return
+            oldest = ">=3.2" if case.compiler == TRITON else ">=0"
+            yield spell_command("blame", on_compiler(bare, case.compiler, oldest), *followed_words)
+        case NextStep.OTHER_PTXAS:
+            every = ">=12" if case.assembler == PTXAS else None
+            yield spell_command("blame", on_assembler(placed, PTXAS, every), *followed_words)
+        case NextStep.SOURCE:
+            yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX is from"
+        case NextStep.MORE_ROOM:
+            more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
+            yield spell_command("blame", pinned, *followed_words, *more)
+        case NextStep.REDUCTION:
+            condition = report.grid.focus.condition
+            followed = ["--while", spell(condition)] if condition else []
+            yield spell_command("minimize", pinned, *followed)
+        case NextStep.WORKAROUND:
+            yield spell_command("workaround", pinned)
+        case NextStep.RUN:
+            # Configs are held to one another: one that is chosen has none beside it.
+            yield spell_command("run", replace(placed, config=""))
+        case NextStep.AGAIN:
+            yield spell_command("blame", pinned, *followed_words, "--no-cache")
+        case NextStep.LOG:
+            yield show_command(case.short, "log")
+        case NextStep.IR:
+            yield show_command(case.short, "ttir")
+
+
+def _meant(report: BlameReport) -> list[str]:
+    case, on = report.case, executed_by(report.case.cell)
+    signature = ["--signature", case.signature] if case.signature else []
+    return [*execution_words(run=on is not None, on=on), *signature]
+
+
+def _case(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:
+    cell, kernel = report.cell, words.kernel
+    _, is_of_file, name = cell.kernel.rpartition("::")
+    if is_of_file and "::" not in kernel:
+        kernel += f"::{name}"
+    words = replace(words, kernel=kernel, sm=[str(selection.targets[0])])
+    return among(words, cell, [other for other in report.others if other.kernel == cell.kernel])

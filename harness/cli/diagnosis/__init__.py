@@ -1,1 +1,0 @@
-"""Commands about one failure: bisect, blame, minimize, workaround, report."""

@@ -1,1 +1,0 @@
-"""Commands about kernels: compile, run, check, show, kernels, import."""

@@ -1,1 +1,0 @@
-"""Commands about many results: matrix, diff, history, bugs, site, export."""

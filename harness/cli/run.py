@@ -1,0 +1,519 @@
+"""`triage run`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+from msgspec import Struct, structs
+
+from gpu_emulator.values import Budget
+from harness.cells.compile import Survey
+from harness.cells.places import CompileOptions
+from harness.cells.repros.find import find_kernels
+from harness.cells.selection import select_all
+from harness.cells.spelling import SelectionOptions, spelled
+from harness.cli.amounts import FilePath, FiniteRange
+from harness.cli.gpu_way import GpuOptions, elsewhere
+from harness.cli.main import CONTEXT
+from harness.cli.options import SilentOption, Verb, as_value, goes_with, json_option
+from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
+from harness.cli.progress.steps import narrating, preparing
+from harness.cli.ptx_inputs import PtxOptions, ptx_options
+from harness.cli.results import open_results
+from harness.cli.running import execution_options, run_to_the_end, selection_options
+from harness.run.emulator_jobs import RunTrial
+from harness.run.executing import Follow
+from harness.run.executors import run_selections
+from harness.run.following import follow_value, read_another, read_element
+from harness.run.gpu.device.contents import MOST_RUNS
+from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
+from harness.run.gpu.packing import inspect_pack
+from harness.run.gpu.raw_cubin import run_cubin
+from harness.run.gpu.trip import LIMIT, REPEATS, Trip
+from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
+from harness.run.run_table import (
+    measured_said,
+    runs_document,
+    runs_said,
+    times_said,
+    traces_said,
+    values_said,
+)
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
+from harness.tables.samples import samples_said
+from harness.values.errors import UsageError
+from harness.values.execution import RunRow, RunVerdict
+from harness.values.row import SCHEMA
+from harness.values.toolchain import EMULATOR, GPU, SASS, takes_cubins
+
+_LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
+
+
+def _levels(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """The levels of `0..3` or `0,3`; None where none are named.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text is None:
+        return None
+    levels: list[int] = []
+    for word in text.split(","):
+        match = _LEVEL.fullmatch(word.strip())
+        if not match:
+            raise UsageError(f"-O {text}: write levels from 0 to 3, for example 0..3 or 0,3")
+        low, high = int(match[1]), int(match[2] or match[1])
+        if low > high:
+            raise UsageError(f"-O {text}: {low} is more than {high}")
+        levels += range(low, high + 1)
+    return tuple(dict.fromkeys(levels))
+
+
+class _GpuOptions(Struct, frozen=True, kw_only=True):
+    """What executes it; on a GPU, what is done there, and how it is reached."""
+
+    on: str | None
+    levels: tuple[int, ...] | None
+    runner: str | None
+    pack: Path | None
+    results: Path | None
+    inspect: Path | None
+    measure: bool
+    sanitize: bool
+    repeats: int | None
+    limit: float
+
+    @property
+    def executor(self) -> str:
+        """What is to execute it, as `--on` names it.
+
+        Raises:
+            UsageError: an option of the GPU, and something else is named.
+        """
+        of_cubins = {"-O": self.levels is not None}
+        options = {
+            "--runner": self.runner is not None,
+            "--pack": self.pack is not None,
+            "--measure": self.measure,
+            "--sanitize": self.sanitize,
+            "--repeat": self.repeats is not None,
+        }
+        if self.on == SASS:
+            del options["--sanitize"]
+        else:
+            options = {**of_cubins, **options}
+        own = [word for word, is_given in options.items() if is_given]
+        if own and self.on in (EMULATOR, SASS):
+            verb = "is" if len(own) == 1 else "are"
+            raise UsageError(f"{' and '.join(own)} {verb} for a GPU: leave out --on {self.on}")
+        return GPU if own else self.on or EMULATOR
+
+
+_gpu_options = as_value(
+    "gpu",
+    _GpuOptions,
+    click.option(
+        "--on",
+        type=click.Choice([EMULATOR, SASS, GPU]),
+        help="What executes it: the PTX (the default); what ptxas makes of it, its SASS, without a "
+        "GPU; or a GPU (the default with one of the options below).",
+    ),
+    click.option(
+        "-O",
+        "levels",
+        callback=_levels,
+        metavar="LEVELS",
+        help="GPU, SASS: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: "
+        "0,3.",
+    ),
+    *elsewhere(many=False),
+    click.option(
+        "--inspect",
+        type=FilePath(read=True),
+        metavar="PACK",
+        help="GPU: say what a pack holds; nothing of it is run.",
+    ),
+    click.option(
+        "--measure",
+        is_flag=True,
+        help="GPU: how long each takes; a kernel at its own shape, or the one that you --set.",
+    ),
+    click.option(
+        "--sanitize",
+        is_flag=True,
+        help="GPU: what compute-sanitizer says of each cubin: memcheck, racecheck, initcheck, "
+        "synccheck. SASS: whether its schedule waits for each result (statically suspect).",
+    ),
+    click.option(
+        "--repeat",
+        "repeats",
+        type=click.IntRange(2, MOST_RUNS),
+        help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
+    ),
+    click.option(
+        "--gpu-timeout",
+        "limit",
+        cls=SilentOption,
+        type=FiniteRange(0.1, 3600),
+        default=LIMIT,
+        show_default=True,
+        help="GPU: seconds for one run of a cubin. Longer is a hang where the emulator saw the PTX "
+        "end, else `not_run`.",
+    ),
+)
+_PTX, _CUBIN = ".ptx", ".cubin"
+_EPILOG = """\b
+Example:
+  triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
+  triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
+  triage run case.ptx --buffer out=u32[128] --buffer x=u32[128]:random --trace out[17]
+  triage run --kernel scaled_values --sm 100a --trace out --beside num_stages=1
+  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --on sass
+  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
+
+Exit code 0: nothing is wrong with all that was run. 1: something is wrong, or configs of one launch
+compute different things. 4: something could not be run."""
+
+
+class _RunOptions(Struct, frozen=True, kw_only=True):
+    """What is executed, on what inputs, and what is looked at."""
+
+    words: SelectionOptions
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+    programs: int | None
+    trace: str | None
+    beside: str | None
+    inputs: PtxOptions
+    dump: Path | None
+    gpu: _GpuOptions
+    how: CompileOptions
+    as_json: bool
+
+    @property
+    def follow(self) -> Follow | None:
+        """What follows the tensor element of `--trace`; None without it.
+
+        Raises:
+            UsageError: `--trace` or `--beside` cannot be read.
+        """
+        if not self.trace:
+            return None
+        read_element(self.trace)
+        another = read_another(self.beside) if self.beside else None
+        return partial(follow_value, element=self.trace, another=another)
+
+
+@click.command("run", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
+@goes_with("--trace", "--beside")
+@selection_options(kernel_required=False)
+@click.option(
+    "--schedules",
+    default=DEFAULT,
+    show_default=True,
+    metavar="WARPS/COMPLETION[:SEED][@BLOCKS],...",
+    help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of asynchronous "
+    "operations: early, late or random; BLOCKS: so many at once, not all.",
+)
+@click.option(
+    "--max-instructions",
+    "budget",
+    cls=SilentOption,
+    metavar="N",
+    type=click.IntRange(1),
+    default=INSTRUCTIONS,
+    show_default=True,
+    help="Instructions of all threads that one run may take; one that takes more is `not_run`.",
+)
+@click.option(
+    "--programs",
+    type=click.IntRange(1),
+    help=f"The most programs of a grid to execute, evenly spread over it. Default: {PROGRAMS}; all "
+    "of a file of PTX.",
+)
+@click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
+@click.option(
+    "--formal",
+    is_flag=True,
+    help="A race that breaks only the letter of the memory model counts too.",
+)
+@click.option(
+    "--trace",
+    metavar="NAME[INDEX]",
+    help="Follow an element back to where two of the runs first differ: out[17]; out takes the "
+    "first that differs.",
+)
+@click.option(
+    "--beside",
+    metavar="NAME=VALUE,...",
+    help="With --trace: follow it to what it is made of here, and not in another PTX of the "
+    "launch: num_stages=1, sm=80, triton=3.6.0.",
+)
+@ptx_options
+@click.option(
+    "--out",
+    "dump",
+    cls=SilentOption,
+    type=FilePath(file_okay=False),
+    help="PTX: write each buffer after the run as NAME.npy below this folder.",
+)
+@_gpu_options
+@execution_options
+@json_option
+def command(
+    *,
+    words: SelectionOptions,
+    schedules: str,
+    budget: int,
+    programs: int | None,
+    races: bool,
+    formal: bool,
+    trace: str | None,
+    beside: str | None,
+    inputs: PtxOptions,
+    dump: Path | None,
+    gpu: _GpuOptions,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Execute what was compiled, on small real inputs, and say what came out.
+
+    Every cell is lowered to PTX, and the PTX is executed by an emulator under the PTX ISA's rules,
+    without a GPU. Its results are held to those of the same kernel without pipelining, and of
+    Triton's interpreter; the configs of one launch, to one another. What it says is *emulated*:
+    true of the PTX, not of what ptxas or a chip makes of it.
+
+    With --on sass, what ptxas makes of the PTX is executed beside it, without a GPU: a cubin that
+    alone computes something else is accused.
+
+    A file of PTX, or a cubin, is executed on inputs that you name; what you leave out is guessed,
+    and said.
+    """
+    name = words.kernel
+    if gpu.inspect or gpu.results:
+        word = "--inspect" if gpu.inspect else "--import"
+        if name or (gpu.inspect and gpu.results):
+            raise UsageError(f"{word} takes its kernels from the file: name nothing else")
+        raise click.exceptions.Exit(_look_at_pack(gpu, how, as_json=as_json))
+    if not name:
+        raise UsageError("name a kernel: `triage run FILE.ptx`, or --kernel NAME")
+    options = _RunOptions(
+        words=structs.replace(words, formal=formal),
+        trials=trials_of(read_schedules(schedules), races=races),
+        budget=Budget(max_instructions=budget, **({"max_ctas": programs} if programs else {})),
+        programs=programs,
+        trace=trace,
+        beside=beside,
+        inputs=inputs,
+        dump=dump,
+        gpu=gpu,
+        how=how,
+        as_json=as_json,
+    )
+    path, _, entry = name.partition("::")
+    repros = [] if path.endswith((_PTX, _CUBIN, ".py")) else find_kernels(name)
+    if path.endswith(_CUBIN):
+        code = _run_files([(Path(path), entry or None, inputs.named())], options)
+    elif takes_cubins(on := gpu.executor):
+        code = _run_cubins(options, on)
+    elif path.endswith(_PTX):
+        code = _run_files([(Path(path), entry or None, inputs.named())], options)
+    elif repros and all(repro.ptx for repro in repros):
+        files = [(repro.ptx, repro.kernel, inputs.named(repro)) for repro in repros if repro.ptx]
+        code = _run_files(files, options)
+    else:
+        code = _run_kernels(options)
+    raise click.exceptions.Exit(code)
+
+
+def _run_kernels(options: _RunOptions) -> int:
+    options.inputs.refuse()
+    if options.dump:
+        raise UsageError("--out is for a file of PTX")
+    budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
+    with preparing(status_console()):
+        selections = select_all(options.words)
+    survey = Survey(options.words, "run", "executed")
+    with open_results() as store, narrating(status_console(), "executing") as tell:
+        report = run_to_the_end(
+            run_selections(
+                selections,
+                store,
+                options.how,
+                options.trials,
+                budget,
+                tell,
+                follow=options.follow,
+                survey=survey,
+            )
+        )
+    print_remarks((*report.notes, *report.failures))
+    if options.as_json:
+        summary = {"not_tried": report.samples, "notes": report.notes}
+        print_json(runs_document(report.rows, **summary, failures=report.failures))
+    else:
+        print_said([*runs_said(report.rows), *samples_said(report.samples)])
+        print_said(traces_said(report.rows))
+    return _exit_code(report.rows, has_failures=bool(report.failures))
+
+
+def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _RunOptions) -> int:
+    words, reports = options.words, []
+    if options.beside:
+        raise UsageError("--beside is for kernels: a file of PTX has no other configs")
+    if options.dump and len(files) > 1:
+        raise UsageError(f"--out is for one file of PTX, {words.kernel} names {len(files)}")
+    # What chooses among launches, configs and compilers: a file of PTX has none.
+    choosing = structs.replace(words, kernel="", formal=False, surroundings=())
+    is_cubin = files[0][0].suffix == _CUBIN
+    if others := spelled(choosing)[2:]:
+        what = "a cubin" if is_cubin else "PTX"
+        raise UsageError(
+            f"{files[0][0]}: {others[0]} does not apply (leave it out): {what} is executed as it is"
+        )
+    if is_cubin:
+        _check_cubin(files[0][0], options)
+    with open_results() as store, narrating(status_console(), "executing") as tell:
+        for path, entry, inputs in files:
+            given = (path, entry, inputs, store, options.how, options.trials, options.budget, tell)
+            job = (
+                run_cubin(*given, sanitize=options.gpu.sanitize)
+                if is_cubin
+                else run_ptx(*given, follow=options.follow, formal=words.formal)
+            )
+            reports.append(run_to_the_end(job))
+    if options.dump:
+        _dump(reports[0], options.dump)
+    rows = [report.row for report in reports]
+    if options.as_json:
+        notes = [note for report in reports for note in report.notes]
+        print_json(runs_document(rows, notes=notes, failures=()))
+    else:
+        print_said(runs_said(rows))
+        if len(reports) == 1:
+            print_said(values_said(reports[0].before, reports[0].after))
+        print_said(traces_said(rows))
+    return _exit_code(rows, has_failures=False)
+
+
+def _check_cubin(path: Path, options: _RunOptions) -> None:
+    """Refuse what is not done with a cubin.
+
+    Raises:
+        UsageError: it says what.
+    """
+    if options.gpu.on == EMULATOR or options.gpu.executor == GPU:
+        raise UsageError(f"{path}: a cubin without its PTX is executed by --on {SASS} alone")
+    not_for_cubins = {
+        "-O": options.gpu.levels is not None,
+        "--trace": options.trace,
+        "--formal": options.words.formal,
+    }
+    for name, is_given in not_for_cubins.items():
+        if is_given:
+            raise UsageError(f"{path}: {name} is for PTX")
+
+
+def _dump(report: RawReport, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, values in report.after.items():
+            # What numpy does not know by itself (bfloat16, float8) is kept as its bits.
+            is_known = values.dtype.isbuiltin == 1
+            bits = values if is_known else values.view(f"u{values.itemsize}")
+            np.save(folder / f"{name}.npy", bits, allow_pickle=False)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: {error.strerror or error}") from error
+
+
+def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:
+    if any(row.is_accused for row in rows):
+        return 1
+    return 4 if has_failures or any(row.run is RunVerdict.NOT_RUN for row in rows) else 0
+
+
+# Cubins: their SASS emulated, or on a GPU: here, elsewhere by a command, or elsewhere by a file.
+
+
+def _look_at_pack(gpu: _GpuOptions, how: CompileOptions, *, as_json: bool) -> int:
+    """`--inspect` and `--import`: what is there already; the exit code.
+
+    Raises:
+        UsageError: the file is not what it should be.
+    """
+    if gpu.inspect:
+        contents = inspect_pack(gpu.inspect)
+        if as_json:
+            print_json({"schema": SCHEMA, **contents.document})
+        else:
+            for line in contents.lines:
+                print_line(line)
+        return 0 if contents.is_ours else 1
+    assert gpu.results
+    with open_results() as store, narrating(status_console(), "reading results") as tell:
+        report = run_to_the_end(import_results(gpu.results, store, how, tell))
+    return _show(report, as_json=as_json)
+
+
+def _run_cubins(options: _RunOptions, on: str) -> int:
+    """Have the cubins of what is selected executed, or write a pack; the exit code."""
+    gpu, how = options.gpu, options.how
+    of_ptx = {"--trace": options.trace, "--formal": options.words.formal, "--out": options.dump}
+    for name, is_given in of_ptx.items():
+        if is_given:
+            raise UsageError(f"{name} is for the emulator of PTX, not for --on {on}")
+    # Before anything is compiled: is there a GPU to be reached?
+    way = GpuOptions(on=on, runner=gpu.runner, pack=gpu.pack, results=()).way()
+    with preparing(status_console()):
+        selections = select_all(options.words)
+    is_ptx = all(selection.repro.ptx for selection in selections)
+    question = GpuQuestion(
+        selections=selections,
+        inputs=options.inputs.named,
+        levels=((0, 3) if is_ptx else ()) if gpu.levels is None else gpu.levels,
+        trials=options.trials,
+        budget=options.budget,
+        how=Trip(
+            command=how.command,
+            limit=gpu.limit,
+            repeats=gpu.repeats or REPEATS,
+            sanitize=gpu.sanitize,
+            on=on,
+        ),
+        measure=gpu.measure,
+    )
+    with open_results() as store, narrating(status_console(), "compiling") as tell:
+        report = run_to_the_end(ask_gpu(question, way, store, how, tell))
+    if isinstance(report, GpuReport):
+        return _show(report, as_json=options.as_json)
+    assert gpu.pack, "a trip that was packed"
+    _say_packed(gpu.pack, len(report.carried), as_json=options.as_json)
+    return 0
+
+
+def _say_packed(path: Path, cubins: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"schema": SCHEMA, "pack": str(path), "cubins": cubins})
+        return
+    print_line(f"{path}: {cubins} cubins with their inputs")
+    print_line(f"  there:  python3 {path.name} --out results.jsonl")
+    print_line("  here:   triage run --import results.jsonl")
+
+
+def _show(report: GpuReport, *, as_json: bool) -> int:
+    print_remarks(report.notes)
+    rows = report.rows
+    if as_json:
+        print_json(runs_document(rows, device=report.device.name, notes=report.notes))
+    else:
+        print_said(measured_said(rows, report.device.name))
+        print_said(times_said(rows, report.device.name))
+    if any(row.is_accused for row in rows):
+        return 1
+    return 4 if any(row.run is RunVerdict.NOT_RUN for row in rows) else 0

@@ -1,1 +1,0 @@
-"""What one run works with: store, children, limits; assembling and inspecting, kept by content."""

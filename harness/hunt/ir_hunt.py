@@ -1,0 +1,419 @@
+"""`triage hunt triton --corpus`: changes of Triton's IR, what fails by itself, and what goes wrong.
+
+Triton's own reader decides which changes are valid. The rest is lowered as far as LLVM's IR. What
+counts is a crash, a hang, the memory, and a pass that leaves IR which the reader refuses. A pass
+that says no, in words, to what it is given does not: a changed module need not mean anything.
+
+TTIR that leaves nothing open is compiled to PTX, too, with stages for its target and without any.
+Both are executed by the emulator on the same inputs. A module is undefined that has a fault or a
+race without stages; and for that no pass of Triton is to blame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from msgspec import structs
+
+from gpu_emulator.ptx.text.facts import instructions_sha256
+from gpu_emulator.values import Budget
+from harness.frontends.bench import Kept
+from harness.frontends.captured_front_end import CapturedFrontEnd
+from harness.frontends.launch_code import capture_request
+from harness.frontends.registry import form_of, front_end
+from harness.frontends.sessions import CapturedLaunch, LaunchCode
+from harness.frontends.source_form import Lowered
+from harness.frontends.texts.ir_inputs import read_triton_ir
+from harness.hunt.causes import Cause, LeastProgram, is_same_kind
+from harness.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
+from harness.hunt.ir_defined import left_open
+from harness.hunt.oracles import Asked
+from harness.hunt.triton_causes import TritonCauses
+from harness.hunt.triton_oracles import (
+    FAILURES,
+    Care,
+    TritonOracles,
+    as_answer,
+    grown_time,
+    is_finite,
+)
+from harness.hunt.voting import Answer, Vote
+from harness.judging.messages import crash_words, first_error
+from harness.judging.signature import template
+from harness.minimize.ttgir import IR_FORMAT, IrModule
+from harness.run.emulating import emulate_once
+from harness.run.ir_launch import guessed_launch
+from harness.run.judging import judge
+from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
+from harness.run.launching import NotRunError, launch_of_text, why_refused
+from harness.run.recording import PLAIN_TARGET
+from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials, read_schedules, trials_of
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.execution import LaunchVariant
+from harness.values.kernel import Scalar
+from harness.values.limits import limits_of
+from harness.values.outcome import Capture, Lowering
+from harness.values.target import Target
+from harness.values.toolchain import without_evidence
+from harness.values.verdict import Stage, Verdict, VerdictKind
+
+# Seconds for one module: what takes longer hangs.
+_LONGEST = 60.0
+# Orders that show the most, and how the plain variant is executed.
+_QUICK = read_schedules("first/early,last/late")
+_PLAIN = read_schedules("lockstep/early")
+_BUDGET = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
+# A generated kernel executes less than a million; a loop that lost its end is not waited for.
+_SMALL = Budget(max_instructions=20_000_000)
+# What makes places and numbers, in any module.
+_COMMON = re.compile(
+    r"arith\.(?:constant|muli|addi|extsi)|scf\.yield|tt\.(?:make_range|splat|addptr|broadcast"
+    r"|expand_dims|return|reduce\.return|scan\.return)"
+)
+_NOT_FUSED = {"enable_fp_fusion": False}
+# What MLIR prints of a module after a pass that failed, up to the next of its kind.
+_AFTER_FAILURE = re.compile(
+    r"^// -----// IR Dump After \S+ Failed[^\n]*\n(.*?)(?=^// -----//|\Z)", re.DOTALL | re.MULTILINE
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class IrOracles(TritonOracles):
+    """One Triton; a module is lowered for one of the targets, by its seed. Nothing is kept.
+
+    Of TTIR, what can be lowered is executed, if it `executes`. `broken` says of failures, by their
+    signature, whether the pass left IR that is not valid.
+    """
+
+    executes: bool = True
+    broken: dict[str, bool] = field(init=False, default_factory=dict)
+
+    async def answer_of(self, asked: Asked, care: Care) -> Answer:
+        """An answer for a module; what can be lowered is executed, where it means something."""
+        target = self.targets[asked.seed % len(self.targets)]
+        verdict, lowering = await self._judged(asked, target)
+        if verdict is None:
+
+            async def again() -> Lowering:
+                return (await self._judged(asked, target, timing=True))[1]
+
+            count = IrModule.read(asked.text).count()
+            if grown := await grown_time(lowering, count, again, str(target)):
+                return grown
+            is_executed = self.executes and suffix_of(asked.text) == ".ttir"
+            vote = await self._voted(asked, target, care) if is_executed else None
+            return vote or Answer(vote=Vote.ASSEMBLED)
+        key = verdict.signature.key if verdict.signature else ""
+        is_hit = verdict.kind in FAILURES
+        if verdict.stage is Stage.CAPTURE:
+            is_hit = False  # the reader decides what is valid, and may die of what is not
+        elif verdict.kind is VerdictKind.PASS_FAILURE and not crash_words(lowering.log):
+            if key not in self.broken:
+                self.broken[key] = await self._is_invalid(asked, target, first_error(lowering.log))
+            is_hit = self.broken[key]
+        return Answer(
+            vote=Vote.FAILS if is_hit else Vote.REFUSED,
+            words=f"{target}: {verdict.reason}",
+            signature=key or None,
+        )
+
+    async def _is_invalid(self, asked: Asked, target: Target, complaint: str) -> bool:
+        """Whether the reader has the same complaint about the module that a pass left."""
+        _, failed = await self._judged(asked, target, dump=True)
+        modules = _AFTER_FAILURE.findall(failed.log)
+        if not modules:
+            return False
+        # Of pipelines within one another the innermost is printed first.
+        verdict, said = await self._judged(Asked(modules[0], asked.seed), target)
+        is_refused = verdict is not None and verdict.stage is Stage.CAPTURE
+        # A conversion that gives up half-way leaves what is not valid either, and says why it did.
+        return is_refused and template(first_error(said.log)) == template(complaint)
+
+    async def _judged(
+        self, asked: Asked, target: Target, **prints: bool
+    ) -> tuple[Verdict | None, Lowering]:
+        """The verdict, None where the module is lowered, and its evidence.
+
+        It `prints` a `dump` of modules, or the `timing` of passes.
+
+        Raises:
+            InfrastructureError: Triton cannot be started, or the disk is full.
+        """
+        lowered, evidence = await self._compiled(
+            asked.text, target, options_of(asked), until=Stage.LLIR.value, **prints
+        )
+        if lowered is None:
+            return None, evidence
+        verdict = self.front.judge(evidence)
+        if verdict.kind is VerdictKind.INFRA:
+            raise InfrastructureError(verdict.reason)
+        return verdict, evidence
+
+    @property
+    def front(self) -> CapturedFrontEnd:
+        """The front end of Triton."""
+        front = front_end(self.compiler.kind)
+        assert isinstance(front, CapturedFrontEnd)
+        return front
+
+    async def _compiled(
+        self,
+        text: str,
+        target: Target,
+        options: Mapping[str, Scalar],
+        *,
+        is_plain: bool = False,
+        **more: object,
+    ) -> tuple[Lowered | None, Lowering]:
+        """What comes of a module, None where it got past the stage of `until`; and its evidence.
+
+        Raises:
+            InfrastructureError: Triton cannot be started, or the disk is full.
+        """
+        bench = self.bench
+        code = LaunchCode(file=Path(f"kernel{suffix_of(text)}"), function=None, overrides=options)
+        request = capture_request(code.with_configs("*", [options]) if is_plain else code, target)
+        limits = structs.replace(bench.limits, timeout=min(bench.limits.timeout, _LONGEST))
+        more = {"limits": limits.message(), "ptxas": None, "until": None, **more}
+        job = await self.front.compile_text(bench, self.compiler, text, request, more)
+        try:
+            nothing = Kept(value=Capture(records=[], pruned={}, ptxas="", triton=""))
+            launch = CapturedLaunch(capture=nothing, compiler=self.compiler, request=request)
+            evidence = self.front.evidence(launch, job)
+            return await form_of(self.compiler.kind).lowered(bench, launch, job, None), evidence
+        finally:
+            bench.hub.drop_folder(job.folder)
+
+    async def _voted(self, asked: Asked, target: Target, care: Care) -> Answer:
+        """The vote of a module's variants: with the stages of this seed, and with none.
+
+        Who is accused by a quick look is looked at with all care; and once more without contraction
+        of products and sums, which rounds otherwise on one side alone.
+        """
+        if why := left_open(IrModule.read(asked.text)):
+            return Answer(vote=Vote.LEFT_OUT, words=why)
+        options = options_of(asked)
+        looks = [(Care.THOROUGH, {**options, **_NOT_FUSED}), (Care.THOROUGH, options)]
+        if care is not Care.THOROUGH:
+            looks = [(care, options), *(looks if care is Care.FAIR else ())]
+        answer = Answer(vote=Vote.RIGHT)
+        for how, more in looks:
+            try:
+                answer = await self._compared(asked.text, target, more, how)
+            except NotRunError as error:
+                return Answer(vote=Vote.LEFT_OUT, words=str(error))
+            if not answer.is_hit:
+                break
+        return answer
+
+    async def _compared(
+        self, text: str, target: Target, options: Mapping[str, Scalar], care: Care
+    ) -> Answer:
+        """What a module computes with these options, held to its plain variants.
+
+        With all `care` in all orders, else in two; `FAIR` does not look for races without stages.
+
+        Raises:
+            NotRunError: the module leaves open what it computes, or cannot be executed.
+        """
+        contents: dict[str, bytes] = {}
+
+        def keep(data: bytes) -> str:
+            sha256 = hashlib.sha256(data).hexdigest()
+            contents[sha256] = data
+            return sha256
+
+        async def run(launch: Launch, ptx: str, trusted: Sequence[Trusted]) -> RunEvidence:
+            once = await emulate_once(self.bench, launch.emulation, ptx, contents)
+            contents.update(once.contents)
+            held = replace(launch, trusted=tuple(trusted))
+            return evidence_of(held, once.emulated, contents.__getitem__)
+
+        variant, is_quick = guessed_launch(text, keep), care is not Care.THOROUGH
+        ptx, mine = await self._launch(text, target, options, variant)
+        warps = [options["num_warps"]]
+        # Sums in another order: what that changes says nothing.
+        warps += [] if is_quick else [4 if warps == [8] else 8]
+        trusted: list[Trusted] = []
+        for number in warps:
+            plain, launch = await self._plain(
+                text, target, {**options, "num_warps": number}, variant
+            )
+            if is_quick and instructions_sha256(plain) == instructions_sha256(ptx):
+                return Answer(vote=Vote.RIGHT)
+            launch = launch.run_as(trials_of(_PLAIN, races=care is not Care.FAIR), _SMALL)
+            evidence = await run(launch, plain, trusted)
+            judgement = judge(evidence)
+            if not judgement.verdict.is_fine:
+                raise NotRunError(f"without stages it is {judgement.verdict}: {judgement.reason}")
+            buffers = evidence.ran[0].buffers
+            if not all(is_finite(evidence.values(one, buffers)) for one in evidence.tensors):
+                raise NotRunError("values overflow: the order of sums decides")
+            trusted.append(Trusted(words="what it computes without stages", buffers=buffers))
+        trials = default_trials()
+        if is_quick:  # garbage is tried where somebody is accused
+            trials = trials_of(_QUICK, races=False)[: len(_QUICK)]
+        orders = sum(not trial.schedule.garbage for trial in trials)
+        judgement = judge(await run(mine.run_as(trials, _BUDGET), ptx, trusted))
+        races = [race for race in judgement.races if not race.formal]
+        # Which of two writes is the last is left open: targets write in other ways.
+        if twice := [r for r in races if (r.space, r.kind) == ("global", "write-write")]:
+            raise NotRunError(f"a race in memory: {twice[0].words}")
+        races.sort(key=lambda race: (race.space == "global", race.words))
+        named = ", ".join(f"{name}={value}" for name, value in options.items())
+        words = f"{target}, {named}: {without_evidence(judgement.reason)}"
+        answer = as_answer(judgement.verdict, words, judgement.schedule, orders=orders)
+        return structs.replace(answer, race=races[0].words) if answer.is_hit and races else answer
+
+    async def _plain(
+        self, text: str, target: Target, options: Mapping[str, Scalar], variant: LaunchVariant
+    ) -> tuple[str, Launch]:
+        """The plain variant; for the target itself, where none comes about for another."""
+        options = {**options, "num_stages": 1}
+        try:
+            return await self._launch(text, PLAIN_TARGET, options, variant, is_plain=True)
+        except NotRunError:
+            return await self._launch(text, target, options, variant, is_plain=True)
+
+    async def _launch(
+        self,
+        text: str,
+        target: Target,
+        options: Mapping[str, Scalar],
+        variant: LaunchVariant,
+        *,
+        is_plain: bool = False,
+    ) -> tuple[str, Launch]:
+        """The PTX of a module with these options, and its launch.
+
+        Raises:
+            NotRunError: it cannot be compiled, or not launched.
+        """
+        lowered, _ = await self._compiled(text, target, options, is_plain=is_plain)
+        assert lowered is not None, "it is compiled to the end"
+        if lowered.ptx is None:
+            raise NotRunError(f"for {target}: {self.front.judge(lowered.lowering).reason}")
+        if lowered.reading and lowered.reading.facts and lowered.reading.facts.is_trap_stub:
+            raise NotRunError(f"for {target} it is a trap")
+        limits = limits_of(target.capability)
+        if refused := why_refused(lowered.ptx, lowered.lowering, target, limits):
+            raise NotRunError(f"for {target}: {refused}")
+        return lowered.ptx, launch_of_text(lowered.ptx, lowered.lowering.metadata, variant)
+
+
+def options_of(asked: Asked) -> dict[str, Scalar]:
+    """The stages and warps that a module is compiled with, by its seed; TTGIR has its own."""
+    if suffix_of(asked.text) == ".ttgir":
+        return {}
+    draw = random.Random(f"options {asked.seed}")  # noqa: S311 - to repeat, not to hide
+    return {"num_warps": draw.choice((4, 4, 4, 8)), "num_stages": draw.choice((2, 3, 4))}
+
+
+def suffix_of(text: str) -> str:
+    """How a file of this module is named: TTGIR fixes its warps."""
+    return ".ttgir" if '"ttg.num-warps" = ' in text else ".ttir"
+
+
+def fitting_sources(
+    texts: Sequence[str], targets: Sequence[Target]
+) -> Mapping[Target, list[IrSource]]:
+    """For each target what can be changed: TTIR, and TTGIR that was made for it.
+
+    Raises:
+        UsageError: a target has none.
+    """
+    sources = sources_of(texts)
+    fitting: dict[Target, list[IrSource]] = {target: [] for target in targets}
+    for text, source in zip(texts, sources, strict=True):
+        capability = read_triton_ir(text).capability
+        for target in targets:
+            if capability in (None, target.capability):
+                fitting[target].append(source)
+    if missing := [str(target) for target, some in fitting.items() if not some]:
+        raise UsageError(f"no file of the corpus is for {missing[0]}")
+    return fitting
+
+
+@dataclass(slots=True, kw_only=True)
+class IrCauses(TritonCauses):
+    """All causes that a hunt has found in a Triton by changes of its IR.
+
+    What is wrong has a name by its race, else by how it is wrong and by the operations that are
+    left.
+    """
+
+    form = IR_FORMAT
+    tests = 250
+    sources: Mapping[Target, list[IrSource]]
+
+    def mark(self, asked: Asked, answer: Answer) -> str:
+        """What a hit is most likely about: the pass, and how it fails; or the race."""
+        return answer.race or str(answer.signature)
+
+    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
+        """Whether a hit fails as a cause does, or has its race.
+
+        What is wrong without a race has all operations that are left of the cause.
+        """
+        least = cause.least
+        if answer.race or least.answer.race:
+            return answer.race == least.answer.race
+        if answer.vote is Vote.WRONG and not (
+            set(least.opcodes) <= operation_names(IrModule.read(asked.text))
+        ):
+            return False
+        return is_same_kind(least.answer, answer)
+
+    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
+        """The hit without the steps that it does not need."""
+        made = changed_ir(asked.seed, self.sources[self.plan.target_of(asked.seed)])
+        text, steps = asked.text, made.steps
+        like = await self.look(asked)
+        # Of all orders, which decide how it is wrong, a quick look sees two.
+        if not is_same_kind(like, answer) and not like.vote is answer.vote is Vote.WRONG:
+            return None
+        for step in made.steps if text == made.text else ():
+            fewer = tuple(one for one in steps if one != step)
+            less = made.source.changed(fewer)
+            if is_same_kind(await self.look(Asked(less, asked.seed)), like):
+                text, steps = less, fewer
+        return text, like
+
+    def is_allowed(self, candidate: str) -> bool:
+        """Triton's reader says so."""
+        return True
+
+    def tidied(self, text: str) -> str:
+        """All of it."""
+        return text
+
+    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
+        """A reduced module: it is named by the message of the pass, or by how it is wrong."""
+        module = IrModule.read(asked.text)
+        opcodes = tuple(sorted(operation_names(module)))
+        name = template(answer.words.partition(": ")[2])[:160]
+        if answer.vote is Vote.GROWS:
+            name = str(answer.signature)
+        if answer.vote is Vote.WRONG:
+            telling = " ".join(word for word in opcodes if not _COMMON.match(word))
+            name = f"{answer.race or str(answer.signature).replace('_', ' ')} ({telling})"
+        return LeastProgram(
+            text=asked.text,
+            seed=asked.seed,
+            answer=answer,
+            name=name,
+            opcodes=opcodes,
+            instructions=module.count(),
+        )
+
+    def others(self, least: Asked) -> Sequence[Target]:
+        """The other targets of the hunt, where the module names none."""
+        if read_triton_ir(least.text).capability is not None:
+            return []
+        own = self.plan.target_of(least.seed)
+        return [target for target in self.oracles.targets if target != own]

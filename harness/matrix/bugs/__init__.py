@@ -1,1 +1,0 @@
-"""`triage bugs`: failures by signature, their lives, and who knows of them."""

@@ -1,1 +1,0 @@
-"""`triage diff`: what changed from one run to another."""

@@ -1,0 +1,396 @@
+"""`triage matrix run`: every cell of a matrix, distinct work only, and what changed since."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import Version
+
+from harness.bugs.reproducers import try_reproducers
+from harness.cells.matrix_rules import Expectations, Rules, Shard, happened
+from harness.cells.places import (
+    CompileOptions,
+    Run,
+    RunProgress,
+    at_bench,
+    captures_of,
+    open_bench,
+    stored_place,
+    work_off,
+)
+from harness.cells.repros.find import list_repros
+from harness.cells.repros.releases import is_of
+from harness.diff.between_runs import MATRIX, compare_runs, previous_run
+from harness.frontends.bench import Workbench
+from harness.io.packages.versions import LATEST, check_spec
+from harness.io.processes.cluster import Machines, MachinesGoneError
+from harness.judging.answers import is_failure
+from harness.matrix.plan import MatrixPlan, plan_matrix
+from harness.matrix.steering import MatrixSteering
+from harness.store.results import NightPart
+from harness.store.store import Store
+from harness.values.change import Changes, Facts
+from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
+from harness.values.kernel import Repro
+from harness.values.matrix import Matrix, Selector
+from harness.values.toolchain import takes_cubins
+from harness.values.verdict import VerdictKind
+from harness.workaround.expiry import is_known
+
+# A matrix over releases of a package: its kernels of that package, in each of them.
+
+
+def over_releases(matrix: Matrix, text: str) -> Matrix:
+    """The product of a matrix, with the releases of a package that `[NAME]SPEC` names.
+
+    Kernels of other sources take no part, nor does what is included beside the product.
+
+    Raises:
+        UsageError: the text is malformed, or does not say which of several packages is meant.
+        EmptySelectionError: no kernel of the matrix comes from the package.
+    """
+    name, spec = None, text.strip()
+    if spec[:1].isalpha():
+        try:
+            requirement = Requirement(spec)
+        except InvalidRequirement:
+            raise UsageError(
+                f"--package-version {text[:80]}: write for example '>=0.4,<0.6' or "
+                "'fla-core>=0.4,<0.6'"
+            ) from None
+        name, spec = requirement.name, str(requirement.specifier) or LATEST
+    check_spec(spec, what=name or "the package")
+    mine = [repro for repro in _listed(matrix) if repro.source]
+    packages = sorted({repro.source.pin.package for repro in mine if repro.source})
+    if name is None and len(packages) > 1:
+        raise UsageError(
+            f"--package-version {text}: the matrix has kernels of {', '.join(packages)}; say "
+            f"which, for example '{packages[0]}{spec}'"
+        )
+    kernels = tuple(f"{repro.name}@{spec}" for repro in mine if name is None or is_of(repro, name))
+    if not kernels:
+        hint = f"; there are kernels of {', '.join(packages)}" if packages else ""
+        raise EmptySelectionError(f"no kernel of the matrix comes from {name or 'a package'}{hint}")
+    return structs.replace(matrix, kernels=kernels, include=())
+
+
+def _listed(matrix: Matrix) -> list[Repro]:
+    repros = list_repros()[0]
+    matches = (
+        repro for pattern in matrix.kernels for repro in repros if fnmatchcase(repro.name, pattern)
+    )
+    return list({repro.name: repro for repro in matches}.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixOptions:
+    """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
+
+    `on` says what executes, where it is not the emulator; `runner` reaches a GPU. Shards with
+    the same `night` are one run, and compared with others when they are merged. With
+    `package_version` it is run over those releases of a package, as `over_releases` reads it.
+    """
+
+    only: Sequence[Selector] = ()
+    shard: Shard = field(default_factory=Shard)
+    night: str | None = None
+    max_time: float | None = None
+    run: bool = False
+    on: str | None = None
+    runner: str | None = None
+    package_version: str | None = None
+    work: CompileOptions = field(default_factory=CompileOptions)
+
+    @property
+    def part(self) -> NightPart | None:
+        """Which part of which night this is, if it is one."""
+        if self.night is None:
+            return None
+        return NightPart(night=self.night, number=self.shard.number, of=self.shard.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixReport:
+    """The result of a run.
+
+    `verdicts` counts its cells; `unexpected` those that fail and no expectation says so; `carried`
+    those that needed no work. `skipped` cells and `skipped_captures` were not started, for lack of
+    time. `changes` is None where the run did not come to its end.
+    """
+
+    run: int
+    verdicts: Counter[str]
+    unexpected: int
+    carried: int
+    excluded: int
+    skipped: int
+    skipped_captures: int
+    changes: Changes | None
+    failures: tuple[str, ...]
+    warnings: tuple[str, ...]
+    wall_seconds: float
+    cpu_seconds: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell has a result."""
+        infra = self.verdicts[VerdictKind.INFRA.value]
+        return not (self.skipped or self.skipped_captures or self.failures or infra)
+
+    def exit_code(self, *, strict_fixed: bool) -> int:
+        """As the command line: 1 not as expected, 4 incomplete, 5 fixes where that is strict."""
+        code = self.changes.exit_code(strict_fixed=strict_fixed) if self.changes else 0
+        if self.unexpected or code == 1:
+            return 1
+        return code if self.is_complete else 4
+
+
+@dataclass(slots=True, kw_only=True)
+class PlannedNight:
+    """A planned matrix on its bench."""
+
+    options: MatrixOptions
+    plan: MatrixPlan
+    run: Run
+    steering: MatrixSteering
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What this machine could not provide, and launches that cannot be captured."""
+        every = (*self.plan.failures, *(str(error) for error in self.run.failures))
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes on the matrix and its cells, each once."""
+        unmatched: list[str] = []
+        rules = self.plan.rules
+        # A part of a matrix cannot tell what the whole of it would match.
+        is_part = self.options.shard.of > 1 or self.steering.skipped_captures
+        if self.options.only and not is_part:
+            unmatched = [f"no cell is of {words}" for words in rules.unmatched_only()]
+        elif not is_part:
+            ptxas = {*self.plan.versions["ptxas"], *map(Version, self.steering.versions)}
+            versions = {**self.plan.versions, "ptxas": sorted(ptxas)}
+            unmatched = rules.unmatched(versions)
+        every = (*self.plan.warnings, *unmatched, *self.run.notes)
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def excluded(self) -> int:
+        """How many cells are left out one by one."""
+        return len(self.steering.excluded)
+
+
+async def run_matrix(
+    matrix: Matrix,
+    store: Store,
+    options: MatrixOptions,
+    progress: RunProgress,
+    plan: MatrixPlan,
+    machines: Machines | None = None,
+) -> MatrixReport:
+    """Run the cells of a planned matrix; each result is stored as soon as it is known.
+
+    With `machines` these compile, and execute what is executed by the emulator.
+
+    Raises:
+        EmptySelectionError: no cell is left.
+        InfrastructureError: the machines cannot be reached any more.
+        StorageError: results cannot be kept.
+    """
+    started = time.monotonic()
+    run_id = store.begin_run(options.work.command, options.part)
+    store.keep_record(MATRIX, store.uid_of(run_id), str(Path(matrix.file).absolute()))
+    async with matrix_bench(store, options, matrix) as bench:
+        if options.max_time is not None:
+            bench.deadline = started + options.max_time
+        night = plan_night(bench, plan, options, progress, run_id)
+        captures = _in_order(night)
+        if machines:
+            await _hand_out(night, matrix, machines, captures)
+        else:
+            await work_off(night.run, plan.places, captures)
+        if machines and options.run:
+            await _execute_there(night, matrix, machines)
+        else:
+            await _execute(night)
+        steering = night.steering
+        is_whole = not (steering.skipped or steering.skipped_captures)
+        verdicts = store.verdicts(run_id)
+        if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
+            raise _nothing(night)
+        # First: whatever happens to the reproducers, the next night is compared with this one.
+        if is_whole:
+            store.finish_run(run_id)
+        await try_reproducers(bench, options.work)
+    unexpected = 0
+    changes = None
+    workarounds, expectations = store.workarounds(), Expectations(matrix.expect)
+
+    def count(facts: Facts) -> None:
+        nonlocal unexpected
+        if is_failure(facts.verdict):
+            expected = expectations.of(facts)
+            unexpected += not (
+                happened(facts, expected) if expected else is_known(workarounds, facts)
+            )
+
+    # A part of a night lacks the cells of the others.
+    if is_whole and (options.night is None or options.shard.of == 1):
+        older = previous_run(store, run_id)
+        changes = compare_runs(store, older.id if older else None, run_id, matrix, seen=count)
+    else:
+        for stored in store.run_bodies(run_id):
+            count(msgspec.json.decode(stored.row, type=Facts))
+    return MatrixReport(
+        run=run_id,
+        verdicts=verdicts,
+        unexpected=unexpected,
+        carried=steering.carried,
+        excluded=night.excluded,
+        skipped=steering.skipped,
+        skipped_captures=steering.skipped_captures,
+        changes=changes,
+        failures=night.failures,
+        warnings=night.warnings,
+        wall_seconds=time.monotonic() - started,
+        cpu_seconds=bench.cpu_seconds,
+    )
+
+
+async def _execute(night: PlannedNight) -> None:
+    run, steering, places = night.run, night.steering, night.plan.places
+    if takes_cubins(night.options.on):
+        from harness.matrix.executed_night import launch_places  # noqa: PLC0415 - as below
+
+        await launch_places(run, steering, places, night.options.on, night.options.runner)
+    elif night.options.run:
+        from harness.matrix.executed_night import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
+
+        await execute_places(run, steering, places)
+
+
+async def _execute_there(night: PlannedNight, matrix: Matrix, machines: Machines) -> None:
+    from harness.matrix.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
+
+    bench, work = night.run.bench, at_once(machines, night.options.work)
+    try:
+        async with ToolsElsewhere(machines, work, night.run.notes.append) as hub:
+            there = open_bench(hub, bench.store, work, launch_timeout=_launch_timeout(matrix))
+            there.deadline = bench.deadline
+            await _execute(replace(night, run=replace(night.run, bench=there)))
+            bench.cpu_seconds += there.cpu_seconds
+    except MachinesGoneError as error:
+        raise InfrastructureError(str(error)) from error
+
+
+async def _hand_out(
+    night: PlannedNight, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
+) -> None:
+    from harness.matrix.elsewhere import CaptureDispatcher  # noqa: PLC0415 - only where it is wanted
+
+    bench, work = night.run.bench, night.options.work
+    seconds = None if bench.deadline is None else bench.deadline - time.monotonic()
+    handing_out = CaptureDispatcher(
+        run=night.run,
+        plan=night.plan,
+        steering=night.steering,
+        machines=machines,
+        uid=bench.store.uid_of(night.run.run),
+        command=work.command,
+        memory=bench.limits.memory if machines.are_here else 0,
+        launch_timeout=_launch_timeout(matrix),
+        until=None if seconds is None else time.time() + seconds,
+    )
+    await handing_out.work_off(captures)
+
+
+def _launch_timeout(matrix: Matrix) -> float:
+    # Launch code is given as long as the compilers, wherever they are given more.
+    return max([matrix.timeout, *(override.timeout or 0 for override in matrix.overrides)])
+
+
+def matrix_bench(
+    store: Store, options: MatrixOptions, matrix: Matrix
+) -> AbstractAsyncContextManager[Workbench]:
+    """A bench for the cells of a matrix, with its limits."""
+    return at_bench(store, options.work, launch_timeout=_launch_timeout(matrix))
+
+
+def plan_night(
+    bench: Workbench,
+    plan: MatrixPlan,
+    options: MatrixOptions,
+    progress: RunProgress,
+    run_id: int | None,
+) -> PlannedNight:
+    """A planned matrix and its steering; without a run, nothing of it is stored."""
+    steering = MatrixSteering(
+        bench=bench, plan=plan, progress=progress, run=run_id, use_cache=bench.use_cache
+    )
+    run = Run(bench=bench, run=run_id or 0, progress=progress, steering=steering)
+    return PlannedNight(options=options, plan=plan, run=run, steering=steering)
+
+
+def _in_order(night: PlannedNight) -> list[list[int]]:
+    """The captures that have work left, in the order of the most telling cell of each.
+
+    What needs no work is taken over on the way.
+    """
+    ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
+    for number, indices in enumerate(captures_of(night.plan.places)):
+        ranks = [rank for index in indices if (rank := _look(night, index)) is not None]
+        if ranks:
+            ranked.append((min(ranks), number, indices))
+    night.steering.put_again()
+    return [indices for _, _, indices in sorted(ranked)]
+
+
+def _look(night: PlannedNight, index: int) -> tuple[object, ...] | None:
+    place = night.plan.places[index]
+    plan = stored_place(night.run, place) if night.run.bench.use_cache else None
+    if plan is None:
+        return (0, False, ())
+    return night.steering.look(place, plan).rank or None
+
+
+def _nothing(night: PlannedNight) -> TriageError:
+    if night.options.only:
+        return EmptySelectionError("no cell of the matrix matches; --list shows them")
+    return EmptySelectionError("the matrix has no cells; --list says why each is left out")
+
+
+def make_plan(
+    matrix: Matrix, options: MatrixOptions, store: Store, *, installs: bool = True
+) -> MatrixPlan:
+    """Expand the matrix as far as places; `installs` what is needed, or only says what would be.
+
+    What the store has workarounds for takes part as well, except over releases of a package.
+
+    Raises:
+        EmptySelectionError: nothing is left of it.
+        TriageError: as `plan_matrix`.
+    """
+    workarounds = store.workarounds()
+    if options.package_version is not None:
+        matrix, workarounds = over_releases(matrix, options.package_version), []
+    rules = Rules(matrix=matrix, only=options.only)
+    plan = plan_matrix(rules, options.shard, workarounds, installs=installs)
+    if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
+        warnings = "; ".join(plan.warnings[:3])
+        raise EmptySelectionError(
+            "nothing in the matrix matches; `triage matrix run --list` shows what is there"
+            if options.only
+            else f"the matrix selects nothing: {warnings}"
+        )
+    return plan

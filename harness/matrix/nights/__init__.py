@@ -1,1 +1,0 @@
-"""`triage matrix`: a whole matrix, in shards, merged."""

@@ -1,1 +1,0 @@
-"""What a pinned torch brings along, and what the stored nights know of it."""

@@ -1,0 +1,261 @@
+"""How a matrix steers a run: which cells, in which order, which are taken over, and until when."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from harness.cells.matrix_rules import Rules, by_information
+from harness.cells.places import RunProgress, Steering, Treatment
+from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
+from harness.frontends.base import CapturePlace, Plan, PlannedCell
+from harness.frontends.bench import Workbench
+from harness.frontends.registry import front_end
+from harness.io.processes.hub import ResourceLimits
+from harness.matrix.plan import MatrixPlan
+from harness.store.schema import ResultRecord
+from harness.values.matrix import Coordinates, MatrixPlace, Override
+from harness.values.row import RowSummary
+from harness.values.verdict import VerdictKind
+
+K = TypeVar("K")
+
+_CELLS_A_WORKER = 4
+_MOST_HELD = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Cells of a place that are left to do, in order, with the rank of the first."""
+
+    cells: tuple[PlannedCell, ...]
+    rank: tuple[object, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class MatrixSteering(Steering):
+    """Keeps account of every cell of one run of a matrix.
+
+    `run` is None where nothing is to be stored. `excluded` has the cells that were left out, with
+    the reason, `settled` those that are done; `skipped` cells and `skipped_captures` were not
+    started, as the time was up. `versions` are those of every ptxas, the bundled ones too. `past`
+    are last results by cell, where those of the store are not meant.
+    """
+
+    bench: Workbench
+    plan: MatrixPlan
+    progress: RunProgress
+    run: int | None
+    use_cache: bool
+    past: Mapping[str, ResultRecord] | None = None
+    excluded: dict[str, str] = field(default_factory=dict)
+    carried: int = 0
+    planned: int = 0
+    skipped: int = 0
+    skipped_captures: int = 0
+    versions: set[str] = field(default_factory=set)
+    last: dict[str, ResultRecord] = field(default_factory=dict)
+    at_once: int = field(init=False)
+    _owners: dict[str, int] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    _same: list[ResultRecord] = field(default_factory=list)
+    _again: list[ResultRecord] = field(default_factory=list)
+    _failed: set[str] = field(default_factory=set)
+    _identities: Identities = field(default_factory=Identities)
+    _extras: set[int] = field(init=False)
+    _lowerings: Counter[str] = field(default_factory=Counter)
+    _assemblies: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _known_limits: dict[tuple[float, int], tuple[ResourceLimits, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Enough for the workers; a run that is stopped has finished cells to show for its time.
+        self.at_once = _CELLS_A_WORKER * self.bench.jobs
+        self._extras = {id(self.plan.places[index]) for index in self.plan.extras}
+
+    @property
+    def rules(self) -> Rules:
+        """Those of the matrix."""
+        return self.plan.rules
+
+    def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
+        """As `look`; and what is chosen counts as work to be done."""
+        cells = self.look(place, plan).cells
+        self.put_again()
+        for cell in cells:
+            lowering, assembly = _work_of(cell)
+            self._lowerings[lowering] += 1
+            self._assemblies[assembly] += 1
+        self._tell()
+        return cells
+
+    def look(self, place: CapturePlace, plan: Plan) -> Chosen:
+        """Take over what needs no work, and say what is left; asking twice does no harm."""
+        if not plan.cells:
+            self.rules.unseen(
+                MatrixPlace(
+                    kernel=place.selection.repro.name,
+                    launch=place.launch.label,
+                    target=str(place.target),
+                    compiler=place.compiler.kind,
+                    version=place.compiler.version or None,
+                )
+            )
+        cells = self._wanted(place, plan.cells)
+        to_do = self._carry_over(cells) if self.use_cache else cells
+        records = [self.last.get(at.cell) for _, at in to_do]
+        for (_, at), last in zip(to_do, records, strict=True):
+            if last and not VerdictKind(last.verdict).compiles:
+                self._failed.add(at.cell)
+        order = by_information(
+            [at for _, at in to_do], [record.verdict if record else None for record in records]
+        )
+        if self.run is not None:
+            self.last.clear()
+        return Chosen(
+            cells=tuple(to_do[index][0] for _, index in order),
+            rank=order[0][0][:3] if order else (),
+        )
+
+    def _wanted(
+        self, place: CapturePlace, cells: Sequence[PlannedCell]
+    ) -> list[tuple[PlannedCell, Coordinates]]:
+        chosen = []
+        for cell in cells:
+            at = coordinates_of(cell)
+            self.rules.expected(at)
+            self.versions.update(filter(None, [at.ptxas]))
+            reason = None if id(place) in self._extras else self.rules.excluded(at)
+            if not self.rules.is_wanted(at) or at.cell in self.settled:
+                continue
+            if reason is not None:
+                self.excluded[at.cell] = reason
+            elif self._owners.setdefault(at.cell, id(place)) == id(place):
+                chosen.append((cell, at))
+        return chosen
+
+    def _carry_over(
+        self, cells: Sequence[tuple[PlannedCell, Coordinates]]
+    ) -> list[tuple[PlannedCell, Coordinates]]:
+        names = [at.cell for _, at in cells]
+        if self.past is None:
+            last = self.bench.store.latest_of(names)
+        else:
+            last = {name: self.past[name] for name in names if name in self.past}
+        self.last.update(last)
+        to_do: list[tuple[PlannedCell, Coordinates]] = []
+        rows: list[RowSummary] = []
+        for cell, at in cells:
+            record = last.get(at.cell)
+            how = self.rules.treatment(at)
+            identity = self._identities.of(cell, at.cell, how.repeat or 1)
+            result = carried(record, identity, self._limits(how)[1])
+            if record is None or result is None:
+                to_do.append((cell, at))
+                continue
+            self.settled.add(at.cell)
+            summary, taken = result
+            rows.append(summary)
+            (self._same if taken is record else self._again).append(taken)
+        if len(self._same) + len(self._again) > _MOST_HELD:
+            self.put_again()
+        self.carried += len(rows)
+        self.progress.planned(len(rows))
+        for row in rows:
+            self.progress.done(row)
+        return to_do
+
+    def put_again(self) -> None:
+        """Store what was taken over: many at a time, since each time touches all of an index."""
+        if self.run is not None and self._same:
+            self.bench.store.put_again(self.run, self._same)
+        if self.run is not None and self._again:
+            self.bench.store.put_results(self.run, self._again)
+        self._same.clear()
+        self._again.clear()
+
+    def treatment(self, cell: PlannedCell) -> Treatment:
+        """Limits and number of runs as the overrides say."""
+        at = coordinates_of(cell)
+        failing = at.cell in self._failed or self.rules.is_expected(at)
+        return replace(self._treatment(cell, at), used_to_fail=failing)
+
+    def _treatment(self, cell: PlannedCell, at: Coordinates) -> Treatment:
+        how = self.rules.treatment(at)
+        limits, label = self._limits(how)
+        repeat = how.repeat or 1
+        identity = self._identities.of(cell, at.cell, repeat)
+        return Treatment(
+            limits=None if limits == self.bench.limits else limits,
+            repeat=repeat,
+            evidence={CELL: identity, LIMITS: label},
+        )
+
+    def _limits(self, how: Override) -> tuple[ResourceLimits, str]:
+        mine = self.bench.limits
+        key = how.timeout or mine.timeout, how.memory or mine.memory
+        if key not in self._known_limits:
+            limits = ResourceLimits(timeout=key[0], memory=key[1])
+            self._known_limits[key] = limits, limits_label(limits)
+        return self._known_limits[key]
+
+    def finished(self, cell: PlannedCell) -> None:
+        """One cell less."""
+        lowering, assembly = _work_of(cell)
+        self.settled.add(str(cell.cell))
+        _count_down(self._lowerings, lowering)
+        _count_down(self._assemblies, assembly)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.progress.work(len(self._lowerings), len(self._assemblies))
+
+    def is_time_up(self) -> bool:
+        """Whether the bench gives no more slots."""
+        return self.bench.deadline is not None and time.monotonic() > self.bench.deadline
+
+    def left(self, cells: Sequence[PlannedCell] | None) -> None:
+        """Counted, and reported at the end."""
+        if cells is None:
+            self.skipped_captures += 1
+        else:
+            self.skipped += len(cells)
+
+
+def _count_down(counter: Counter[K], key: K) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
+
+def coordinates_of(cell: PlannedCell) -> Coordinates:
+    """A cell as selectors see it."""
+    name = cell.cell
+    return Coordinates(
+        cell=str(name),
+        kernel=name.kernel,
+        launch=name.launch,
+        config=name.config,
+        target=str(name.target),
+        compiler=cell.compiler.kind,
+        version=cell.compiler.version or None,
+        assembler=cell.ptxas.kind,
+        ptxas=cell.ptxas.version or None,
+        ptxas_origin=cell.ptxas.origin,
+    )
+
+
+def _work_of(cell: PlannedCell) -> tuple[str, tuple[str, str]]:
+    """Keys of its lowering and assembly; cells with equal keys share the work.
+
+    Different lowerings may still give the same PTX, which is then assembled once.
+    """
+    if cell.launch is None or cell.record is None:
+        words = (cell.raw_ptx or "", cell.entry or "", *cell.options)
+        return "", (" ".join(words), cell.ptxas.sha256)
+    key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, cell.seen_ptxas)
+    return key, (key, cell.ptxas.sha256)
