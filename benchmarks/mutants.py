@@ -43,7 +43,7 @@ KNOWN = ROOT / "benchmarks" / "mutants.txt"
 ROOMS = {
     "harness/judging": "tests/unit/judging",
     "harness/bisect/search.py": "tests/unit/bisect",
-    "harness/bugs/life.py": "tests/unit/matrix/bugs",
+    "harness/bugs/life.py": "tests/unit/bugs",
 }
 _SHARE = 48
 _MEMORY = 4 << 30

@@ -100,7 +100,7 @@ _MOST_REASONS = 200
 # of the emulator. The others reduce and name what is found: a change there starts no hunt again.
 VOTES_ON_PTXAS = (
     *("corpus", "disassembly", "generator", "growth"),
-    *("launching", "oracles", "voting"),
+    *("on_gpu", "oracles", "voting"),
 )
 # Of the name of a repro; and the file of one that is wrong at every level.
 _PREFIX, _EXPECTED = "hunt_", "what_the_emulated_ptx_leaves.npy"
@@ -729,7 +729,7 @@ def keep_hunt(store: Store, plan: HuntPlan, state: HuntState) -> None:
 
 def code_of(modules: Iterable[str]) -> str:
     """Hash of modules of a hunt, by their names."""
-    return code_sha256(*(f"minimize/hunt/{name}.py" for name in modules))
+    return code_sha256(*(f"hunt/{name}.py" for name in modules))
 
 
 def state_of(store: Store, plan: HuntPlan) -> HuntState:

@@ -135,7 +135,7 @@ def test_a_cause_is_a_repro_with_a_name_for_what_it_writes(
 
 def test_each_module_of_a_hunt_votes_or_only_says_what_was_found() -> None:
     modules = {path.stem for path in Path(hunting.__file__).parent.glob("*.py")}
-    says = {"__init__", "causes", "hunting", "triton_causes", "triton_hunt", "words"}
+    says = {"__init__", "causes", "hunting", "triton_causes", "triton_hunt", "hunt_words"}
     assert modules == {*VOTES_ON_PTXAS, *VOTES_ON_TRITON} | says
     assert says.isdisjoint((*VOTES_ON_PTXAS, *VOTES_ON_TRITON))
 
@@ -157,12 +157,12 @@ TRITON_PLAN = TritonPlan(
         ("gpu_emulator/sass/decoding.py", PTXAS_PLAN, True),
         ("gpu_emulator/state/atomics.py", PTXAS_PLAN, True),
         ("hunt/voting.py", PTXAS_PLAN, True),
-        ("hunt/words.py", PTXAS_PLAN, False),
+        ("hunt/hunt_words.py", PTXAS_PLAN, False),
         ("hunt/causes.py", PTXAS_PLAN, False),
         ("gpu_emulator/sass/decoding.py", TRITON_PLAN, True),
         ("run/comparing.py", TRITON_PLAN, True),
         ("triton/child/recording.py", TRITON_PLAN, True),
-        ("hunt/words.py", TRITON_PLAN, False),
+        ("hunt/hunt_words.py", TRITON_PLAN, False),
     ],
 )
 def test_a_hunt_is_another_where_what_decides_a_vote_has_changed(
