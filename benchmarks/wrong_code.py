@@ -175,12 +175,14 @@ CASES = (
         tritons=("3.6.0", "3.7.1", "3.8.0", "3.9.0"),
         columns=(("--sm", "90a"), ("--sm", "80"), ("--sm", "100a"), ("--sm", "120a")),
         failing="3.8.0",
+        formal=True,
         note=(
             "Up to 3.7.1 one lane of a warp stores the warp's partial result; since 3.8.0 all 32 "
             "lanes store theirs to one address. An operation that is not symmetric in its last "
             "bit, as that of Welford, gives each lane another value, and nothing says which of "
             "them stays: the result may differ from run to run in its last bits, and not beyond. "
-            "On the emulator the last lane wins, and the values are right. A `tl.sum(x * y)` "
+            "On the emulator the last lane wins, in the other order one that is farthest from it, "
+            "and the values are right in both. A `tl.sum(x * y)` "
             "shows it too: the product is contracted into the first sum (#7264). What `minimize` "
             "leaves merges two results by keeping the first one, which is not commutative: it "
             "shows the 32 stores, but what to file is the kernel itself. In the corpus, "
@@ -378,7 +380,8 @@ again: verdicts and largest differences are the same, but more elements count as
 11,738 and 1,903 where the tables have 10,235, 10,228 and 1,541.
 
 The tables call `right`, too, what agrees with other configs alone (`consistent` since) and what the
-interpreter of the same config confirms (`as_interpreted` since 28 November 2026). Of one
+interpreter of the same config confirms (`as_interpreted` since 28 November 2026). Since that day a
+`race` of lanes that store copies of one sum changes no verdict without `--formal`. Of one
 kernel that was run again, `scaled_values` with Triton 3.9.0, sm_80 is `right` (Triton's interpreter
 confirms it), and sm_100a is `wrong_result` in 11,880 elements, as before.
 

@@ -135,6 +135,8 @@ class Schedule:
 
     `lockstep`: all warps together. `first`, `last`, `random`: each warp runs to its next wait, the
     first, the last or a random one first; of a cubin, lanes that parted as well (`first`, `last`).
+    Of unequal values that lanes of one store write to one place, that of the last lane stays; with
+    `last` it is the one whose bits, as a number, are farthest from it.
     `early`: at issue; `late`: not before a wait orders it; `random`: anywhere between. `seed`
     decides what is random, `garbage` what registers and memory that nothing wrote hold. `resident`:
     no more blocks run at once, and one begins when another has ended, from the first one on, with

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from programs import SCHEDULES, kernel, outcome
@@ -85,6 +87,26 @@ def test_lanes_of_one_store_that_write_other_bits_to_one_place(
     assert f"({2 * size} bytes)" in what or f"({size} bytes)" in what
     assert "lanes 0 and 31" in what
     assert "0x" + "10".rjust(2 * min(size, 4), "0") in what
+
+
+@pytest.mark.parametrize("checks", [Checks(), Checks(races=True)], ids=str)
+@pytest.mark.parametrize(("warps", "kept"), [("lockstep", 9), ("first", 9), ("last", 1000)])
+def test_an_order_of_warps_is_one_of_lanes_that_store_to_one_place(
+    checks: Checks, warps: Literal["lockstep", "first", "last"], kept: int
+) -> None:
+    """Lanes 3 and 31 agree, and lane 5 is the farthest from them: either order shows it."""
+    body = (
+        "mov.u32 %r1, 10; and.b32 %r2, %r40, 31; setp.eq.u32 %p1, %r2, 31; @%p1 mov.u32 %r1, 9;"
+        " setp.eq.u32 %p1, %r2, 3; @%p1 mov.u32 %r1, 9; setp.eq.u32 %p1, %r2, 5;"
+        " @%p1 mov.u32 %r1, 1000; st.shared.u32 [buffer], %r1; bar.sync 0;"
+        " ld.shared.u32 %r1, [buffer];" + STORE
+    )
+    buffers = (np.zeros(64, "u4"), np.zeros(64, "u4"))
+    ptx = kernel(body, 2, declarations=BUFFER)
+    for block in (32, 64):
+        result = outcome(ptx, *buffers, block=block, schedule=Schedule(warps=warps), checks=checks)
+        assert not result.is_ordered
+        assert set(result.allocations[0].data.view("u4")[:block]) == {kept}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)

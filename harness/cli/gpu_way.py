@@ -80,7 +80,10 @@ def execution_of(
         ),
     ]
     if formal:
-        words = "With --run: a race that breaks only the letter of the memory model counts too."
+        words = (
+            "With --run: a race counts too that breaks only the letter of the memory model, or "
+            "changes rounding alone."
+        )
         options.append(click.option("--formal", is_flag=True, help=words))
     return add
 

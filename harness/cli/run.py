@@ -241,7 +241,8 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
 @click.option(
     "--formal",
     is_flag=True,
-    help="A race that breaks only the letter of the memory model counts too.",
+    help="A race counts too that breaks only the letter of the memory model, or changes rounding "
+    "alone.",
 )
 @click.option(
     "--trace",

@@ -66,8 +66,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     None among `ptxas` is the one that each compiler bundles. `is_compiler_named`: the user named
     the compiler; else it is the repro's, or the installed one. `formal`: where cells are executed,
-    a race that breaks only the letter of the memory model counts too. `surroundings` are options
-    that decide what launch code sees, for commands that are printed.
+    a formal race (`RaceFacts`) counts too. `surroundings` are options that decide what launch code
+    sees, for commands that are printed.
     """
 
     repro: Repro

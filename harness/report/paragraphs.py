@@ -385,6 +385,8 @@ def _words(group: list[RaceFacts], texts: Mapping[str, str]) -> str:
     count = "1 pair" if len(group) == 1 else f"{len(group)} pairs"
     lead = "; the first: " if len(group) > 1 else ": "
     formal = ", in the letter of the memory model alone" if race.formal else ""
+    if race.kind == "lanes" and formal:
+        formal = ", by which values differ by rounding at most"
     space = race.space.removesuffix("_memory").replace("_", " ")
     kind = f"{race.kind}, {space} memory{formal}"
     return f"{kind}: {places}, {count} of instructions{lead}{race.what}."

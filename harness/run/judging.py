@@ -1,8 +1,8 @@
 """What the runs of one launch mean: the verdict, and what differs where. Pure.
 
 In this order: what could not be executed; faults; values against what they must be; schedules that
-disagree; garbage that shows; races. Formal races (the letter of the memory model alone is broken)
-are listed, and change no verdict unless they are asked for.
+disagree; garbage that shows; races. Formal races (the letter of the memory model alone is broken,
+or no more than rounding comes of them) are listed, and change no verdict unless they are asked for.
 """
 
 from __future__ import annotations
@@ -67,25 +67,30 @@ def race_words(race: Race) -> str:
     return f"{race.kind} {race.space}: {' and '.join(opcodes)}"
 
 
-def is_formal(race: Race, *, is_alike: bool) -> bool:
-    """Whether only the letter of the memory model is broken.
+def is_formal(race: Race, *, is_alike: bool, is_near: bool) -> bool:
+    """Whether only the letter of the memory model is broken, or rounding is all that comes of it.
 
     `is_alike`: with the warps in either order every byte comes out the same, so what was read of a
     warp beside it shows nowhere. So it is where threads that hold copies of an element read it, and
-    one of them updates it.
+    one of them updates it. `is_near`: in either order no value is wrong. Lanes of one store that
+    hold copies of a sum, each with other last bits, have both orders (`Schedule` of the emulator).
     """
+    if race.kind == "lanes":
+        return is_near
     return race.formal or (is_alike and race.within_cta)
 
 
-def race_facts(races: Iterable[Race], *, is_alike: bool = False) -> tuple[RaceFacts, ...]:
-    """Each pair of lines once, those with effect first; `is_alike` as in `is_formal`."""
+def race_facts(
+    races: Iterable[Race], *, is_alike: bool = False, is_near: bool = False
+) -> tuple[RaceFacts, ...]:
+    """Each pair of lines once, those with effect first; the rest is as in `is_formal`."""
     pairs: dict[object, RaceFacts] = {}
     for race in races:
         facts = RaceFacts(
             kind=race.kind,
             space=race.space,
             words=race_words(race),
-            formal=is_formal(race, is_alike=is_alike),
+            formal=is_formal(race, is_alike=is_alike, is_near=is_near),
             ptx_lines=(race.first.ptx_line, race.second.ptx_line),
             source_lines=(source_line(race.first), source_line(race.second)),
             what=race.what,
@@ -206,9 +211,12 @@ def _judge(evidence: RunEvidence) -> Judgement:
         return replace(early, races=race_facts(all_races))
     results = _results(evidence)
     judgement = _by_value(evidence, results)
-    orders = {ran.trial.schedule.warps for ran in evidence.runs}
-    is_alike = len(results) == 1 and orders >= {"first", "last"}
-    races = race_facts(all_races, is_alike=is_alike)
+    has_orders = {ran.trial.schedule.warps for ran in evidence.runs} >= {"first", "last"}
+    is_alike, is_near = (
+        len(results) == 1 and has_orders,
+        has_orders and not judgement.verdict.is_wrong,
+    )
+    races = race_facts(all_races, is_alike=is_alike, is_near=is_near)
     if judgement.verdict.is_wrong:
         return replace(judgement, races=races)
     for assertion in evidence.launch.asserted:
@@ -218,7 +226,7 @@ def _judge(evidence: RunEvidence) -> Judgement:
     serious = [
         race
         for race in all_races
-        if evidence.launch.formal or not is_formal(race, is_alike=is_alike)
+        if evidence.launch.formal or not is_formal(race, is_alike=is_alike, is_near=is_near)
     ]
     if serious:
         judgement = replace(
@@ -228,7 +236,10 @@ def _judge(evidence: RunEvidence) -> Judgement:
             signature=signature_of(RunVerdict.RACE, race_words(serious[0])),
         )
     elif races:
+        lanes = next((race.what for race in races if race.kind == "lanes"), None)
         words = "formal races: in the letter of the memory model alone (--json)"
+        if lanes:
+            words = f"{lanes}: whichever stays, values differ by rounding at most"
         judgement = replace(judgement, reason=f"{judgement.reason}; {words}")
     return replace(judgement, races=races)
 

@@ -50,7 +50,7 @@ class Launch:
     `tensors` are the arguments that are compared afterwards, `trusted` what they are held to, in
     the order of trust; `is_clean`: no reference depends on garbage. `types` are those that the PTX
     computes with, besides those of the arguments. `asserted` is what the launch code asserts.
-    `formal`: a race that breaks only the letter of the memory model is a race. With a `digest`,
+    `formal`: a formal race (`RaceFacts`) is a race. With a `digest`,
     what the buffers hold afterwards is not known, but a digest of all of it or of windows.
     `resident` blocks at once are tried besides, 0 for none; `fits` of them are on the target, where
     that is known.

@@ -191,8 +191,9 @@ class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
 class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Two accesses that nothing orders; the lines are of the first and of the second.
 
-    `words` stay the same in other configs and versions: kind, space, and the two opcodes. Rows of
-    older stores have none.
+    `formal`: the letter of the memory model alone is broken, or, of `lanes`, rounding is all that
+    comes of it. `words` stay the same in other configs and versions: kind, space, and the two
+    opcodes. Rows of older stores have none.
     """
 
     kind: str

@@ -82,17 +82,26 @@ def test_a_bulk_load_of_what_a_bulk_store_has_not_yet_written(triage: Triage) ->
 @pytest.mark.long
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Triton 3.9 has no wheel for Python 3.10")
 def test_lanes_of_a_warp_store_unequal_partial_results(triage: Triage) -> None:
-    """As triton-lang/triton#11614 has it: one lane stores up to 3.7.1, all of them since 3.8.0."""
+    """As triton-lang/triton#11614 has it: one lane stores up to 3.7.1, all of them since 3.8.0.
+
+    Rounding is all that comes of it: a note, and a verdict where it is asked for.
+    """
     place = ["--kernel", "one_pass_variance", "--sm", "90a"]
     versions = [word for each in ("3.7.1", "3.8.0", "3.9.0") for word in ("--triton", each)]
     done = triage("run", *place, *versions, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["runs"]
+    assert [row["run"] for row in rows] == ["right"] * 3
+    noted = "whichever stays, values differ by rounding at most"
+    assert [noted in row["run_reason"] for row in rows] == [bool(row["races"]) for row in rows]
+    done = triage("run", *place, *versions, "--formal", "--json")
     assert done.returncode == 1, done.stderr
     rows = sorted(json.loads(done.stdout)["runs"], key=lambda row: row["triton"])
     assert [row["run"] for row in rows] == ["right", "race", "race"]
     assert rows[1]["run_signature"] == rows[2]["run_signature"]
     for row in rows[1:]:
-        assert {race["kind"] for race in row["races"] if not race["formal"]} == {"lanes"}
-    place += ["--triton", "3.8.0", "--run"]
+        assert {race["kind"] for race in row["races"]} == {"lanes"}
+    place += ["--triton", "3.8.0", "--formal"]
     done = triage("bisect", *place, "--axis", "triton", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

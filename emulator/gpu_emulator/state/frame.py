@@ -412,12 +412,28 @@ def scatter(registers: Registers, operand: MemoryOperand, address: Array, values
             shape = np.broadcast_shapes(index.shape, values.shape, active.shape)
             mask_there = np.broadcast_to(active, shape)
             chosen = np.broadcast_to(index, shape)[mask_there]
-            memory.store(chosen, np.broadcast_to(values, shape)[mask_there], size)
+            stored = np.broadcast_to(values, shape)[mask_there]
         elif index.shape == values.shape:
-            memory.store(index, values, size)
+            chosen, stored = index, values
         else:
             shape = np.broadcast_shapes(index.shape, values.shape)
-            memory.store(np.broadcast_to(index, shape), np.broadcast_to(values, shape), size)
+            chosen, stored = np.broadcast_to(index, shape), np.broadcast_to(values, shape)
+        memory.store(chosen, stored, size)
+        if frame.batch.schedule.warps == "last":
+            _store_farthest(memory, chosen, stored, size)
+
+
+def _store_farthest(memory: Memory, index: Array, values: Array, size: int) -> None:
+    """Where several lanes wrote to one place, leave the value that is farthest from what is there.
+
+    Which of them stays is not defined (`watching.py`); the distance is of their bits as a number.
+    """
+    there = memory.load(index, size)
+    lost = there != values
+    if lost.any():
+        there, values = there[lost], values[lost]
+        order = np.argsort(np.maximum(there, values) - np.minimum(there, values), kind="stable")
+        memory.store(index[lost][order], values[order], size)
 
 
 def issuers(frame: Frame) -> Iterator[tuple[int, Array]]:

@@ -96,8 +96,7 @@ class Races:
         return self._places[number]
 
     def add(self, race: Race) -> None:
-        if not race.formal and race.kind != "lanes":
-            # Lanes of one instruction write together in each order of warps.
+        if not race.formal:
             self.doubt(race.what)
         key = (frozenset((race.first, race.second)), race.formal, race.within_cta)
         if len(self._examples) < _MOST_EXAMPLES:

@@ -417,6 +417,41 @@ def test_a_read_that_shows_in_neither_order_of_the_warps_is_a_formal_race() -> N
     assert [race.formal for race in found.races] == [False]
 
 
+def test_lanes_that_store_copies_of_a_sum_are_a_note_where_either_order_is_right() -> None:
+    """Which of the copies stays shows in the last bits alone (triton-lang/triton#11614)."""
+    words = "lanes 0 and 31 write 0x1 and 0x2 to shared address 0x0"
+    lanes = replace(RACE, kind="lanes", what=words)
+    last = Schedule(warps="last", completion="early")
+    trusted = {"reference": buffers()}
+    first: Any = (EARLY, buffers(), {"races": (lanes,)})
+    other: Any = (last, buffers(np.nextafter(RIGHT, np.float32(9), dtype=np.float32)), {})
+    for given in (trusted, {}):
+        found = judge(evidence(first, other, trusted=given))
+        assert found.verdict is (RunVerdict.RIGHT if given else RunVerdict.RAN)
+        assert found.reason.endswith(
+            f"rounding only{'' if given else '; there is nothing to compare it with'}; {words}: "
+            "whichever stays, values differ by rounding at most"
+        )
+        assert [race.formal for race in found.races] == [True]
+    # It is a race where it is asked for, and where the other order was not run.
+    found = judge(evidence(first, other, trusted=trusted, formal=True))
+    assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, True)
+    found = judge(evidence(first, trusted=trusted))
+    assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, False)
+    # What is more than rounding is wrong, and the race is listed with effect.
+    for given, verdict in ((trusted, "wrong_result"), ({}, "nondeterministic")):
+        found = judge(evidence(first, (last, buffers([9] * 4), {}), trusted=given))
+        assert (found.verdict.value, found.races[0].formal) == (verdict, False)
+    # Nor does it hide another one.
+    both: Any = (EARLY, buffers(), {"races": (lanes, RACE)})
+    found = judge(evidence(both, other, trusted=trusted))
+    assert (found.verdict, [race.formal for race in found.races]) == (
+        RunVerdict.RACE,
+        [False, True],
+    )
+    assert found.reason.startswith(RACE.what)
+
+
 def test_what_was_not_run_is_never_a_pass() -> None:
     said = "unknown instruction: foo.bar.b32"
     found = judge(evidence((EARLY, [], {"not_run": said})))
