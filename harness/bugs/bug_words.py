@@ -26,7 +26,7 @@ _TONES = {
     MachineState.FIXED_VERIFIED: Tone.GOOD,
 }
 _FIELDS = (
-    *("stage", "kind", "code", "failing_pass", "title", "rule", "reason", "cells", "cells_now"),
+    *("stage", "kind", "code", "failing_pass", "title", "reason", "cells", "cells_now"),
     *("kernels", "targets", "first_seen", "last_seen", "compiled", "clean_nights", "ranges"),
     *("issues", "related", "likeness"),
 )
@@ -199,8 +199,7 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
     if record.note:
         yield "note", record.note
     key, _, program = record.key.partition("@")
-    rule = f" (rule {bug.rule})" if bug.rule else ""
-    yield "signature", f"{key}{rule}"
+    yield "signature", key
     if program:
         yield "program", f"{program}: the failure says nothing, so it is this program's bug"
     if record.other_keys:

@@ -348,7 +348,6 @@ def _bug(
         failing_pass=parts.failing_pass if parts else None,
         title=parts.template if parts else template(facts.reason),
         reason=facts.reason,
-        rule=parts.rule if parts else None,
         cells=story.cells,
         cells_now=story.cells_now,
         kernels=story.kernels,

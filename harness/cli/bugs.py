@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import click
 
@@ -17,7 +16,6 @@ from harness.bugs.bug_words import (
     record_document,
 )
 from harness.bugs.list import find_bug, join_bugs, list_bugs, list_held, set_state, workarounds_of
-from harness.bugs.rekey import rekey
 from harness.cli.main import CONTEXT
 from harness.cli.options import exclusive, holds_option, json_option
 from harness.cli.output import print_json, print_said, results_console
@@ -34,7 +32,6 @@ Example:
   triage bugs show 3
   triage bugs set 3 reported https://github.com/triton-lang/triton/issues/9933
   triage bugs join 3 5 --because "the same reduced PTX"
-  triage bugs rekey
   triage bugs --kernel 'mamba3_*' --sm 100a
   triage bugs --while "n_regs<=32 and spill_stores>4096"
 
@@ -135,20 +132,3 @@ def _join(number: int, other: int, *, because: str | None, as_json: bool) -> Non
         print_json(record_document(record))
     else:
         results_console().print(f"bug {other} is part of bug {number}: {record.note}")
-
-
-@command.command("rekey", context_settings=CONTEXT)
-@json_option
-def _rekey(*, as_json: bool) -> None:
-    """Judge all history again by today's rules; bugs keep their numbers."""
-    with open_results() as store:
-        report = rekey(store)
-    if as_json:
-        print_json({"schema": 1, **asdict(report)})
-        return
-    results_console().print(
-        f"{report.judged:,} of {report.results:,} results judged again by rule {report.rule}, "
-        f"{report.changed:,} changed; {report.kept:,} kept as they are (their evidence is gone, or "
-        f"decides nothing); {report.bugs:,} bugs have another signature, {report.merged:,} became "
-        "duplicates"
-    )

@@ -2,8 +2,7 @@
 
 Folded: colours, the classes of exceptions before a message, directories, line and column numbers,
 addresses, temporary names, SSA values, layout aliases, shapes, plain numbers. Kept: dtypes,
-operation names, targets, codes, versions, the assertion's file and expression. `RULE` goes up with
-every change, so that history can be re-keyed from its raw text.
+operation names, targets, codes, versions, the assertion's file and expression.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 
 from harness.values.verdict import Signature, Stage, VerdictKind
 
-RULE = 5
 _MAX_MESSAGE = 4000
 _MAX_TEMPLATE = 600
 
@@ -108,7 +106,6 @@ def make_signature(
 ) -> Signature:
     """Fingerprint of one failure; `message` is the one line that says what failed."""
     return Signature(
-        rule=RULE,
         stage=stage.value,
         kind=kind.value,
         failing_pass=failing_pass(log),

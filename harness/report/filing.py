@@ -22,7 +22,6 @@ from msgspec import structs
 import harness
 from gpu_emulator.ptx.text.facts import PtxError, without_debug
 from harness.bisect.collapse.facts import TIMES_FILE
-from harness.bugs.rekey import row_of_evidence
 from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
@@ -50,6 +49,7 @@ from harness.report.dossier import Attachment, Dossier
 from harness.report.gate import Defect, Private, inspect_report, without_folders
 from harness.report.paragraphs import PROGRAM
 from harness.report.picture import PICTURE
+from harness.report.rejudged import row_of_evidence
 from harness.store.store import Store
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from gpu_emulator.values import Fault, Place, Race, Schedule
-from harness.judging.signature import RULE, run_template
+from harness.judging.signature import run_template
 from harness.run.comparing import Difference, compare
 from harness.run.emulator_jobs import Ran
 from harness.run.launch import RunEvidence, Trusted
@@ -549,7 +549,6 @@ def _schedules(runs: Iterable[Ran]) -> str:
 def signature_of(verdict: RunVerdict, words: str) -> Signature:
     """What was executed, as a kind of failure; `words` without numbers of one run."""
     return Signature(
-        rule=RULE,
         stage=Stage.RUN.value,
         kind=verdict.value,
         failing_pass=None,

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.store.bug_identity import identities, is_wordless, same_program, signature_of
+from harness.store.bug_identity import identities, is_wordless, same_program
 from harness.store.schema import transaction
 from harness.values.bug import BugRecord, HumanState
 from harness.values.cell import program_of
@@ -27,16 +25,12 @@ if TYPE_CHECKING:
 
 
 BUG_COLUMNS = ("number", "key", "state", "url", "duplicate_of", "note", "created", "changed")
-SIGNATURE_COLUMNS = ("key", "rule", "stage", "kind", "failing_pass", "code", "template")
+SIGNATURE_COLUMNS = ("key", "stage", "kind", "failing_pass", "code", "template")
 
 # Below, all that is put into the text of a statement is a constant.
 _SELECT_BUGS = f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"  # noqa: S608
 _SELECT_SIGNATURES = f"SELECT {', '.join(SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
-# Under the newest rule that made it: what older rules called so has the same parts.
-_PUT_SIGNATURE = """
-    INSERT INTO signatures VALUES (?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (key) DO UPDATE SET rule = excluded.rule WHERE excluded.rule > rule
-"""
+_PUT_SIGNATURE = "INSERT OR IGNORE INTO signatures VALUES (?, ?, ?, ?, ?, ?)"
 _NO_FAILURES = ", ".join(f"'{kind.value}'" for kind in VerdictKind if not kind.is_failure)
 _SELECT_UNNUMBERED = f"""
     SELECT signature_key, min(created) FROM results
@@ -78,7 +72,7 @@ class BugRecords:
         return self._database.run(work)
 
     def bug_numbers(self) -> dict[str, int]:
-        """Return the number of the bug for each key that one answers to, old ones among them."""
+        """Return the number of the bug for each key that one answers to."""
         return self._database.run(read_numbers)
 
     def put_bug(self, record: BugRecord) -> None:
@@ -119,42 +113,6 @@ def put_signatures(db: sqlite3.Connection, signatures: Iterable[Signature]) -> N
     db.executemany(_PUT_SIGNATURE, {values(signature) for signature in signatures})
 
 
-def move_keys(db: sqlite3.Connection, moved: Mapping[tuple[str, str], int]) -> tuple[int, int]:
-    """Let bugs follow their results to new keys, within the caller's transaction.
-
-    `moved` counts the results by old and new key, those too whose key stays. A bug follows most of
-    its results; it keeps its number and what people say, and answers to its old keys too, so that
-    results which cannot be judged again stay with it. Of several that come to one key, one stays
-    (one that people have spoken of, then the lowest number) and the others become its duplicates.
-
-    Returns how many bugs have another key now, and how many became duplicates.
-    """
-    numbers = read_numbers(db)
-    homes: dict[int, Counter[str]] = {}
-    for (old, new), count in moved.items():
-        if old in numbers:
-            homes.setdefault(numbers[old], Counter())[new] += count
-    changed = merged = 0
-    claims: dict[str, list[BugRecord]] = {}
-    for record in _records(db):
-        counts = homes.get(record.number)
-        if counts:
-            # Of equally many the key that it has, so that nothing moves without need.
-            best = max(counts, key=lambda key: (counts[key], key == record.key, key))
-            claims.setdefault(best, []).append(record)
-    for new, claimants in claims.items():
-        keeper, *others = sorted(claimants, key=_standing)
-        for other in others:
-            merged += 1
-            _make_duplicate(db, other, keeper.number, "the same signature by newer rules")
-        changed += keeper.key != new
-        db.execute("UPDATE bugs SET key = ? WHERE number = ?", (new, keeper.number))
-    for new, claimants in claims.items():
-        keeper = min(claimants, key=_standing)
-        db.execute("INSERT OR REPLACE INTO bug_keys VALUES (?, ?)", (new, keeper.number))
-    return changed, merged
-
-
 def _standing(record: BugRecord) -> tuple[bool, bool, int]:
     state = record.state
     return state is HumanState.DUPLICATE, state is HumanState.UNTRIAGED, record.number
@@ -177,14 +135,10 @@ def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int, why: str
 
 
 class _Claim(NamedTuple):
-    """Failures that are one bug for all of `keys`, some of which no bug answers to yet.
-
-    `older` is the key that they had before rows knew their file.
-    """
+    """Failures that are one bug for all of `keys`, some of which no bug answers to yet."""
 
     created: float
     keys: tuple[str, ...]
-    older: str | None = None
 
 
 def _claims(db: sqlite3.Connection) -> list[_Claim]:
@@ -195,30 +149,26 @@ def _claims(db: sqlite3.Connection) -> list[_Claim]:
     claims = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
     numbers = read_numbers(db)
     for key, kernel, triton, ptx, created, cell, file in db.execute(_SELECT_PROGRAMS, (listed,)):
-        identify = partial(
-            identities,
+        keys = identities(
             wordless[key],
             kernel=kernel,
             triton=triton or None,
             ptx=ptx,
             program=program_of(cell or ""),
+            file=file,
         )
-        keys = identify(file=file)
         if len({numbers.get(signature) for signature in keys}) > 1 or keys[0] not in numbers:
-            claims.append(_Claim(created, keys, identify()[0] if file else None))
-    return sorted(claims, key=lambda claim: claim[:2])
+            claims.append(_Claim(created, keys))
+    return sorted(claims)
 
 
 def number_bugs(db: sqlite3.Connection) -> None:
     """Give each failure the number of its bug, within the caller's transaction."""
     claims, numbers = _claims(db), read_numbers(db)
-    # Of bugs with one key the first.
-    homes = dict(db.execute("SELECT key, number FROM bugs ORDER BY number DESC").fetchall())
     for claim in claims:
         given_numbers = sorted({numbers[key] for key in claim.keys if key in numbers})
         if not given_numbers:
-            given_numbers = [_inherited(db, claim, homes, numbers) or _new_number(db, claim)]
-            homes[claim.keys[0]] = given_numbers[0]
+            given_numbers = [_new_number(db, claim)]
         for key in claim.keys:
             if key not in numbers:
                 db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, given_numbers[0]))
@@ -237,23 +187,6 @@ def _new_number(db: sqlite3.Connection, claim: _Claim) -> int:
     row = (claim.keys[0], claim.created)
     number = db.execute("INSERT INTO bugs (key, created) VALUES (?, ?)", row).lastrowid
     assert number is not None
-    return number
-
-
-def _inherited(
-    db: sqlite3.Connection, claim: _Claim, homes: dict[str, int], numbers: dict[str, int]
-) -> int | None:
-    """The bug of all programs, or files, together, as older versions kept it: the first has it.
-
-    `homes` is the number of a bug by its key; it and `numbers` no longer have what was inherited.
-    """
-    bare = signature_of(claim.keys[0])
-    if (number := homes.pop(claim.older or "", None)) is None:
-        if bare == claim.keys[0] or (number := homes.pop(bare, None)) is None:
-            return None
-        db.execute("DELETE FROM bug_keys WHERE key = ?", (bare,))
-        numbers.pop(bare, None)
-    db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], number))
     return number
 
 

@@ -32,11 +32,11 @@ from harness.store.schema import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
     RunRecord,
-    applied,
     connect,
+    has_tables,
     is_damage,
     is_intact,
-    migrate,
+    make_tables,
     storage_failure,
     transaction,
 )
@@ -75,7 +75,7 @@ def rebuild(path: Path) -> str:
     The damaged one, with its log, is `path` with `.corrupt-N` appended.
 
     Raises:
-        StorageError: a newer program made it.
+        StorageError: another version of this program, or another program, made it.
         sqlite3.Error, OSError: the new database cannot be written.
     """
     building, rescued = _beside(path, ".rebuilding"), _beside(path, ".rescued")
@@ -126,7 +126,7 @@ def _free_name(path: Path) -> Path:
 def _rescue(damaged: Path, building: Path) -> None:
     with closing(sqlite3.connect(building, isolation_level=None)) as target:
         target.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        migrate(target, building)
+        make_tables(target, building)
         if not damaged.exists():
             return
         with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
@@ -135,15 +135,11 @@ def _rescue(damaged: Path, building: Path) -> None:
             with suppress(sqlite3.Error):
                 # Lets SQLite read a file that is shorter than its header says.
                 source.execute("PRAGMA writable_schema = ON")
-                # Refuses what a newer program made, if that much can be read.
-                applied(source, damaged)
+                # Refuses what another program made, if that much can be read.
+                has_tables(source, damaged)
             with transaction(target):
                 for table in _TABLES:
-                    # An older database may lack columns that have a default here.
-                    readable = _columns(source, table)
-                    names = [
-                        name for name in _columns(target, table) if not readable or name in readable
-                    ]
+                    names = [column[1] for column in target.execute(f"PRAGMA table_info({table})")]
                     columns = ", ".join(names)
                     marks = ", ".join("?" for _ in names)
                     insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants
@@ -157,13 +153,6 @@ def _rescue(damaged: Path, building: Path) -> None:
                                 target.execute(insert, row)
                 target.execute(NAME_CELLS)
                 target.execute(_INVENT_LOST_RUNS)
-
-
-def _columns(db: sqlite3.Connection, table: str) -> list[str]:
-    try:
-        return [column[1] for column in db.execute(f"PRAGMA table_info({table})")]
-    except sqlite3.Error:
-        return []
 
 
 def _readable_rows(
@@ -205,7 +194,7 @@ class Database:
     """
 
     def __init__(self, path: Path, *, on_open: Callable[[sqlite3.Connection], object]) -> None:
-        """Open it, creating, migrating or replacing it as needed; its folder must exist.
+        """Open it, creating or replacing it as needed; its folder must exist.
 
         Args:
             path: of the database file.
@@ -213,7 +202,7 @@ class Database:
 
         Raises:
             StorageError: the folder cannot be written, the disk is full, or the database was
-                made by a newer version of this program.
+                made by another version of this program.
         """
         self.path = path
         self.notice: str | None = None
@@ -276,7 +265,7 @@ class Database:
                     )
                 db = connect(self.path)
                 try:
-                    migrate(db, self.path)
+                    make_tables(db, self.path)
                     self._on_open(db)
                 except BaseException:
                     db.close()

@@ -40,8 +40,8 @@ from harness.store.schema import (
     SELECT_RECORDS,
     EvidenceRow,
     ResultRecord,
-    applied,
     from_row,
+    has_tables,
     put_record,
     put_row,
     read_row,
@@ -95,9 +95,6 @@ class ForeignStore(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[ForeignRun, ...]
     signatures: tuple[Signature, ...]
     bugs: tuple[BugRecord, ...]
-    has_evidence: bool
-    has_records: bool
-    has_executions: bool
     workarounds: tuple[KeptWorkaround, ...]
 
     def results(self, run: int) -> Iterator[ResultRecord]:
@@ -108,7 +105,7 @@ class ForeignStore(msgspec.Struct, frozen=True, kw_only=True):
     def executions(self, run: int) -> Iterator[tuple[Any, ...]]:
         """What came out of cells in a run: its `_EXECUTION`; what was changed is left out."""
         query = f"SELECT {', '.join(_EXECUTION)} FROM executions WHERE run_id = ? ORDER BY id"  # noqa: S608
-        for values in self.db.execute(query, (run,)) if self.has_executions else ():
+        for values in self.db.execute(query, (run,)):
             *_, created, body, checksum = values
             if isinstance(body, bytes) and zlib.crc32(body) == checksum:
                 _time(created)
@@ -130,7 +127,7 @@ def open_foreign(
     """Open the database at `place`, or in that folder; its artifacts lie beside it, or in `packed`.
 
     Raises:
-        UsageError: it is not there, damaged, a stranger's, or made by a newer triage.
+        UsageError: it is not there, damaged, a stranger's, or made by another version of triage.
     """
     path = place / _NAME if place.is_dir() else place
     if not path.is_file():
@@ -185,20 +182,17 @@ def _checked(
     if damage != "ok":
         raise sqlite3.DatabaseError(str(damage).splitlines()[0])
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not {"migrations", "runs", "results"} <= tables:
+    if not {"runs", "results"} <= tables:
         raise UsageError(f"{path} is not a database of triage")
-    applied(db, path)
+    has_tables(db, path)
     foreign = ForeignStore(
         path=path,
         db=db,
         packed=packed,
-        runs=_runs(db, shards="shards" in tables),
-        signatures=_signatures(db) if "signatures" in tables else (),
-        bugs=_bugs(db) if {"bugs", "bug_keys"} <= tables else (),
-        has_evidence={"evidence", "evidence_artifacts"} <= tables,
-        has_records="records" in tables,
-        has_executions="executions" in tables,
-        workarounds=_workarounds(db) if "workarounds" in tables else (),
+        runs=_runs(db),
+        signatures=_signatures(db),
+        bugs=_bugs(db),
+        workarounds=_workarounds(db),
     )
     runs = {run.id for run in foreign.runs}
     largest = db.execute("SELECT max(length(row)) FROM results").fetchone()[0] or 0
@@ -219,16 +213,15 @@ def _checked(
     return foreign
 
 
-def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
+def _runs(db: sqlite3.Connection) -> tuple[ForeignRun, ...]:
     parts: dict[int, list[tuple[int, int, float, float | None]]] = {}
-    if shards:
-        for run, number, of, started, finished in db.execute(
-            "SELECT run_id, number, of, started, finished FROM shards ORDER BY run_id, number, of"
-        ):
-            if not 1 <= number <= of:
-                raise ValueError("a shard that is not a part")
-            part = (int(number), int(of), _time(started), _maybe_time(finished))
-            parts.setdefault(run, []).append(part)
+    for run, number, of, started, finished in db.execute(
+        "SELECT run_id, number, of, started, finished FROM shards ORDER BY run_id, number, of"
+    ):
+        if not 1 <= number <= of:
+            raise ValueError("a shard that is not a part")
+        part = (int(number), int(of), _time(started), _maybe_time(finished))
+        parts.setdefault(run, []).append(part)
     runs = []
     for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs"):  # noqa: S608
         values: dict[str, Any] = dict(zip(RUN_COLUMNS, row, strict=True))
@@ -339,7 +332,7 @@ def take_evidence(
     """
     new = copied = lacking = records = 0
     for source in sources:
-        for kind in sorted(RECORD_KINDS) if source.has_records else ():
+        for kind in sorted(RECORD_KINDS):
             for values in source.db.execute(SELECT_RECORDS, (kind, None)):
                 row = read_row(values)
                 count = _copy(row, source, artifacts) if row and _is_record(row) else None
@@ -348,7 +341,7 @@ def take_evidence(
                 else:
                     copied += count
                     records += database.write(partial(_put_newer, kind=kind, row=row))
-        named = _named(source) if source.has_evidence else iter(())
+        named = _named(source)
         while page := list(islice(named, _PAGE)):
             keys: defaultdict[str, list[str]] = defaultdict(list)
             for kind, key in page:

@@ -10,20 +10,17 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from harness.store.bug_identity import bug_key
-from harness.store.bugs import move_keys, put_signatures, read_signatures
-from harness.store.schema import RESULT_COLUMNS, ResultRecord, from_row, intact, to_row
+from harness.store.bugs import put_signatures
+from harness.store.schema import RESULT_COLUMNS, ResultRecord, from_row, intact
 from harness.values.bug import KeptWorkaround
 from harness.values.execution import RunRow
-from harness.values.row import Row
-from harness.values.verdict import Signature, Verdict
+from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
     import sqlite3
@@ -189,18 +186,6 @@ class PastResults:
             lambda db: _bodies(db.execute(_SELECT_WORKAROUNDS), KeptWorkaround)
         )
 
-    def every_result(self) -> Iterator[tuple[int, ResultRecord]]:
-        """Yield all results with their numbers, a thousand at a time in memory."""
-        sql = f"{SELECT_RESULTS} WHERE id > ? ORDER BY id LIMIT {_PAGE}"
-        last = 0
-        while page := self._database.run(
-            lambda db, last=last: [  # type: ignore[misc]
-                (number, from_row(row)) for *row, number in db.execute(sql, (last,))
-            ]
-        ):
-            yield from page
-            last = page[-1][0]
-
     def evidence_times(self, kind: str, keys: Iterable[str]) -> dict[str, float]:
         """Return when each piece of evidence was made, in seconds since the epoch."""
         sql = (
@@ -208,36 +193,6 @@ class PastResults:
             " WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
         )
         return dict(self._database.select(sql, kind, json.dumps(list(keys))))
-
-    def judge_again(self, verdicts: Mapping[int, Verdict], same: Mapping[str, int]) -> Moved:
-        """Give results (by number) new verdicts: all of them, or none if it is interrupted.
-
-        `same` counts by the bug's key the failures that were judged again and keep it: bugs follow
-        most of the results that could be judged.
-        """
-
-        def work(db: sqlite3.Connection) -> Moved:
-            put_signatures(
-                db, {judged.signature for judged in verdicts.values() if judged.signature}
-            )
-            signatures = read_signatures(db)
-            # How many results go from one bug's key to another's.
-            moved: Counter[tuple[str, str]] = Counter()
-            for number, verdict in verdicts.items():
-                *values, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
-                record = from_row(values)
-                if record.signature_key and verdict.signature:
-                    row = msgspec.json.decode(record.row, type=Row)
-                    old = bug_key(row, signatures.get(record.signature_key))
-                    new = bug_key(row, verdict.signature) or verdict.signature.key
-                    moved[old or record.signature_key, new] += 1
-                assert record.run is not None
-                db.execute(_UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number))
-            moved.update({(key, key): count for key, count in same.items()})
-            bugs, merged = move_keys(db, moved)
-            return Moved(results=len(verdicts), bugs=bugs, merged=merged)
-
-        return self._database.write(work)
 
 
 def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:
@@ -317,32 +272,3 @@ def settle(db: sqlite3.Connection, run: int) -> None:
 
 _SELECT_WORKAROUNDS = "SELECT body, checksum FROM workarounds ORDER BY created, cell"
 _PUT_WORKAROUND = "INSERT OR REPLACE INTO workarounds VALUES (?, ?, ?, ?)"
-
-
-# All that is put into the text of a statement is a constant.
-_UPDATE = f"""
-    UPDATE results SET {", ".join(f"{name} = ?" for name in RESULT_COLUMNS)} WHERE id = ?
-"""  # noqa: S608
-
-
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """What a re-judging did: results with another verdict or key, and changed bugs."""
-
-    results: int
-    bugs: int
-    merged: int
-
-
-def _judged(record: ResultRecord, verdict: Verdict) -> ResultRecord:
-    key = verdict.signature.key if verdict.signature else None
-    row = msgspec.json.decode(record.row)
-    row |= {
-        "verdict": verdict.kind.value,
-        "reason": verdict.reason,
-        "stage": verdict.stage.value if verdict.stage else None,
-        "code": verdict.code,
-        "signature": key,
-    }
-    return replace(
-        record, verdict=verdict.kind.value, signature_key=key, row=msgspec.json.encode(row)
-    )

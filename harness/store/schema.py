@@ -1,4 +1,4 @@
-"""`triage.db`: its connections, the steps that make its tables, and what their rows hold."""
+"""`triage.db`: its connections, its tables, and what their rows hold."""
 
 from __future__ import annotations
 
@@ -143,229 +143,165 @@ def _has_few_files() -> bool:
 NAME_CELLS = "INSERT OR IGNORE INTO cells SELECT cell, short, kernel FROM results"
 """What has to follow wherever results of new cells are kept."""
 
-_MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "0001-evidence-and-history",
-        (
-            """CREATE TABLE evidence (
-                kind TEXT NOT NULL,
-                key TEXT NOT NULL,
-                body BLOB NOT NULL,
-                created REAL NOT NULL,
-                used REAL NOT NULL,
-                checksum INTEGER NOT NULL,
-                PRIMARY KEY (kind, key)
-            )""",
-            """CREATE TABLE evidence_artifacts (
-                kind TEXT NOT NULL,
-                key TEXT NOT NULL,
-                role TEXT NOT NULL,
-                sha256 TEXT NOT NULL,
-                PRIMARY KEY (kind, key, role),
-                FOREIGN KEY (kind, key) REFERENCES evidence (kind, key) ON DELETE CASCADE
-            ) WITHOUT ROWID""",
-            "CREATE INDEX evidence_artifacts_sha256 ON evidence_artifacts (sha256)",
-            """CREATE TABLE runs (
-                id INTEGER PRIMARY KEY,
-                uid TEXT NOT NULL UNIQUE,
-                started REAL NOT NULL,
-                finished REAL,
-                command TEXT NOT NULL,
-                harness_version TEXT NOT NULL
-            )""",
-            """CREATE TABLE results (
-                id INTEGER PRIMARY KEY,
-                run_id INTEGER NOT NULL REFERENCES runs (id),
-                cell TEXT NOT NULL,
-                short TEXT NOT NULL,
-                kernel TEXT NOT NULL,
-                launch TEXT NOT NULL,
-                config TEXT NOT NULL,
-                target TEXT NOT NULL,
-                triton TEXT NOT NULL,
-                ptxas TEXT NOT NULL,
-                verdict TEXT NOT NULL,
-                signature_key TEXT,
-                row BLOB NOT NULL,
-                evidence TEXT NOT NULL,
-                created REAL NOT NULL,
-                checksum INTEGER NOT NULL,
-                UNIQUE (run_id, cell)
-            )""",
-            "CREATE INDEX results_cell ON results (cell, created)",
-            "CREATE INDEX results_short ON results (short, cell)",
-            "CREATE INDEX results_kernel ON results (kernel, created)",
-            "CREATE INDEX results_config ON results (kernel, config, created)",
-        ),
-    ),
-    (
-        "0002-bugs-and-shards",
-        (
-            """CREATE TABLE signatures (
-                key TEXT PRIMARY KEY,
-                rule INTEGER NOT NULL,
-                stage TEXT NOT NULL,
-                kind TEXT NOT NULL,
-                failing_pass TEXT,
-                code TEXT,
-                template TEXT NOT NULL
-            )""",
-            """CREATE TABLE bugs (
-                number INTEGER PRIMARY KEY,
-                key TEXT NOT NULL,
-                state TEXT NOT NULL DEFAULT 'untriaged',
-                url TEXT,
-                duplicate_of INTEGER REFERENCES bugs (number),
-                note TEXT NOT NULL DEFAULT '',
-                created REAL NOT NULL,
-                changed REAL
-            )""",
-            """CREATE TABLE bug_keys (
-                key TEXT PRIMARY KEY,
-                number INTEGER NOT NULL REFERENCES bugs (number)
-            )""",
-            """CREATE TABLE shards (
-                run_id INTEGER NOT NULL REFERENCES runs (id),
-                number INTEGER NOT NULL,
-                of INTEGER NOT NULL,
-                started REAL NOT NULL,
-                finished REAL,
-                PRIMARY KEY (run_id, number, of)
-            )""",
-            """CREATE INDEX results_signature ON results (signature_key, verdict, created)
-            WHERE signature_key IS NOT NULL""",
-        ),
-    ),
-    (
-        "0003-workarounds",
-        (
-            """CREATE TABLE workarounds (
-                cell TEXT PRIMARY KEY,
-                created REAL NOT NULL,
-                body BLOB NOT NULL,
-                checksum INTEGER NOT NULL
-            )""",
-        ),
-    ),
-    (
-        "0004-executions",
-        (
-            """CREATE TABLE executions (
-                id INTEGER PRIMARY KEY,
-                run_id INTEGER NOT NULL REFERENCES runs (id),
-                cell TEXT NOT NULL,
-                verdict TEXT NOT NULL,
-                signature_key TEXT,
-                created REAL NOT NULL,
-                body BLOB NOT NULL,
-                checksum INTEGER NOT NULL
-            )""",
-            "CREATE INDEX executions_cell ON executions (cell, created)",
-        ),
-    ),
-    # A night that changes nothing adds to each index of results, and names no new cell. Programs
-    # that know no more than the steps above cannot read the checksums of `run_checksum`, either.
-    (
-        "0005-cells",
-        (
-            """CREATE TABLE cells (
-                cell TEXT PRIMARY KEY,
-                short TEXT NOT NULL,
-                kernel TEXT NOT NULL
-            ) WITHOUT ROWID""",
-            NAME_CELLS,
-            "CREATE INDEX cells_short ON cells (short)",
-            "CREATE INDEX cells_kernel ON cells (kernel)",
-            "DROP INDEX results_short",
-            "DROP INDEX results_kernel",
-            "DROP INDEX results_config",
-        ),
-    ),
-    # What cannot be made again lay in the cache, and in the same rows for all hunts together.
-    (
-        "0006-records",
-        (
-            """CREATE TABLE records (
-                kind TEXT NOT NULL,
-                key TEXT NOT NULL,
-                body BLOB NOT NULL,
-                created REAL NOT NULL,
-                checksum INTEGER NOT NULL,
-                artifacts TEXT NOT NULL,
-                PRIMARY KEY (kind, key)
-            )""",
-            """INSERT INTO records SELECT kind, key, body, created, checksum, (
-                SELECT json_group_object(role, sha256) FROM evidence_artifacts AS a
-                WHERE a.kind = e.kind AND a.key = e.key
-            )
-            FROM evidence AS e
-            WHERE kind IN ('learned', 'minimized', 'packed_workarounds', 'rank', 'trip')""",
-            """INSERT INTO records SELECT 'hunt', key, body, created, body_checksum(body), '{}'
-            FROM (
-                SELECT e.key, e.created, CAST(json_object(
-                    'title', json_extract(h.value, '$[0]'),
-                    'version', json_extract(h.value, '$[1]'), 'known_by', CASE
-                        WHEN json_extract(h.value, '$[0]') GLOB 'ptxas*' THEN 'ptxas'
-                        WHEN instr(e.body, CAST('tt.func' AS BLOB)) THEN 'IR of Triton'
-                        ELSE 'triton' END,
-                    'state', json(CAST(e.body AS TEXT))
-                ) AS BLOB) AS body
-                FROM evidence AS e JOIN json_each((
-                    SELECT CAST(body AS TEXT) FROM evidence WHERE kind = 'hunt' AND key = 'hunts'
-                )) AS h ON h.key = e.key
-                WHERE e.kind = 'hunt' AND json_valid(CAST(e.body AS TEXT))
-            )""",
-            """DELETE FROM evidence
-            WHERE kind IN ('hunt', 'learned', 'minimized', 'packed_workarounds', 'rank', 'trip')""",
-        ),
-    ),
+_VERSION = 1
+"""Goes up with each change of the tables: a database of another version is refused."""
+
+_TABLES: tuple[str, ...] = (
+    """CREATE TABLE evidence (
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        body BLOB NOT NULL,
+        created REAL NOT NULL,
+        used REAL NOT NULL,
+        checksum INTEGER NOT NULL,
+        PRIMARY KEY (kind, key)
+    )""",
+    """CREATE TABLE evidence_artifacts (
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        role TEXT NOT NULL,
+        sha256 TEXT NOT NULL,
+        PRIMARY KEY (kind, key, role),
+        FOREIGN KEY (kind, key) REFERENCES evidence (kind, key) ON DELETE CASCADE
+    ) WITHOUT ROWID""",
+    "CREATE INDEX evidence_artifacts_sha256 ON evidence_artifacts (sha256)",
+    """CREATE TABLE runs (
+        id INTEGER PRIMARY KEY,
+        uid TEXT NOT NULL UNIQUE,
+        started REAL NOT NULL,
+        finished REAL,
+        command TEXT NOT NULL,
+        harness_version TEXT NOT NULL
+    )""",
+    """CREATE TABLE results (
+        id INTEGER PRIMARY KEY,
+        run_id INTEGER NOT NULL REFERENCES runs (id),
+        cell TEXT NOT NULL,
+        short TEXT NOT NULL,
+        kernel TEXT NOT NULL,
+        launch TEXT NOT NULL,
+        config TEXT NOT NULL,
+        target TEXT NOT NULL,
+        triton TEXT NOT NULL,
+        ptxas TEXT NOT NULL,
+        verdict TEXT NOT NULL,
+        signature_key TEXT,
+        row BLOB NOT NULL,
+        evidence TEXT NOT NULL,
+        created REAL NOT NULL,
+        checksum INTEGER NOT NULL,
+        UNIQUE (run_id, cell)
+    )""",
+    "CREATE INDEX results_cell ON results (cell, created)",
+    """CREATE TABLE signatures (
+        key TEXT PRIMARY KEY,
+        stage TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        failing_pass TEXT,
+        code TEXT,
+        template TEXT NOT NULL
+    )""",
+    """CREATE TABLE bugs (
+        number INTEGER PRIMARY KEY,
+        key TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'untriaged',
+        url TEXT,
+        duplicate_of INTEGER REFERENCES bugs (number),
+        note TEXT NOT NULL DEFAULT '',
+        created REAL NOT NULL,
+        changed REAL
+    )""",
+    """CREATE TABLE bug_keys (
+        key TEXT PRIMARY KEY,
+        number INTEGER NOT NULL REFERENCES bugs (number)
+    )""",
+    """CREATE TABLE shards (
+        run_id INTEGER NOT NULL REFERENCES runs (id),
+        number INTEGER NOT NULL,
+        of INTEGER NOT NULL,
+        started REAL NOT NULL,
+        finished REAL,
+        PRIMARY KEY (run_id, number, of)
+    )""",
+    """CREATE INDEX results_signature ON results (signature_key, verdict, created)
+    WHERE signature_key IS NOT NULL""",
+    """CREATE TABLE workarounds (
+        cell TEXT PRIMARY KEY,
+        created REAL NOT NULL,
+        body BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    )""",
+    """CREATE TABLE executions (
+        id INTEGER PRIMARY KEY,
+        run_id INTEGER NOT NULL REFERENCES runs (id),
+        cell TEXT NOT NULL,
+        verdict TEXT NOT NULL,
+        signature_key TEXT,
+        created REAL NOT NULL,
+        body BLOB NOT NULL,
+        checksum INTEGER NOT NULL
+    )""",
+    "CREATE INDEX executions_cell ON executions (cell, created)",
+    """CREATE TABLE cells (
+        cell TEXT PRIMARY KEY,
+        short TEXT NOT NULL,
+        kernel TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    "CREATE INDEX cells_short ON cells (short)",
+    "CREATE INDEX cells_kernel ON cells (kernel)",
+    """CREATE TABLE records (
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        body BLOB NOT NULL,
+        created REAL NOT NULL,
+        checksum INTEGER NOT NULL,
+        artifacts TEXT NOT NULL,
+        PRIMARY KEY (kind, key)
+    )""",
 )
-"""Ordered, append only. `checksum` columns guard what SQLite cannot: a changed byte inside a row,
-which it would serve as if nothing had happened (it checks the structure of pages only)."""
+"""`checksum` columns guard what SQLite cannot: a changed byte inside a row, which it would serve as
+if nothing had happened (it checks the structure of pages only)."""
 
 
-def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Bring the database at `path` up to date: all that is missing and its record, or nothing.
+def make_tables(db: sqlite3.Connection, path: Path) -> None:
+    """Make all tables of the database at `path` that has none yet, or nothing.
 
     Raises:
-        StorageError: a newer program made it.
+        StorageError: another version of this program, or another program, made it.
         sqlite3.Error: anything else.
     """
-    if len(applied(db, path)) == len(_MIGRATIONS):
+    if has_tables(db, path):
         return
-    db.create_function("body_checksum", 1, lambda body: _checksum(body, {}), deterministic=True)
     with transaction(db):
         # Another process may have been faster.
-        names = applied(db, path)
-        db.execute(
-            "CREATE TABLE IF NOT EXISTS migrations"
-            " (name TEXT PRIMARY KEY, applied_at REAL NOT NULL)"
-        )
-        for name, statements in _MIGRATIONS:
-            if name not in names:
-                for statement in statements:
-                    # SQLite keeps the text: without the indentation all tables fit on one page, and
-                    # no other page can take them along when it is damaged.
-                    db.execute(" ".join(statement.split()))
-                db.execute("INSERT INTO migrations VALUES (?, ?)", (name, time.time()))
+        if has_tables(db, path):
+            return
+        for statement in _TABLES:
+            # SQLite keeps the text: without the indentation all tables fit on one page, and no
+            # other page can take them along when it is damaged.
+            db.execute(" ".join(statement.split()))
+        db.execute(f"PRAGMA user_version = {_VERSION}")
 
 
-def applied(db: sqlite3.Connection, path: Path) -> set[str]:
-    """Return the names of the steps that the database at `path` has behind it.
+def has_tables(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the database at `path` has the tables of this version; else it has none at all.
 
     Raises:
-        StorageError: a newer program made it.
+        StorageError: another version of this program, or another program, made it.
         sqlite3.Error: it cannot be read.
     """
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone():
-        return set()
-    names = {name for (name,) in db.execute("SELECT name FROM migrations")}
-    if unknown := sorted(names - {name for name, _ in _MIGRATIONS}):
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > _VERSION:
         raise StorageError(
-            f"{path} was written by a newer triage than {__version__} ({unknown[-1]}): upgrade"
-            " kernel-triage or use another folder"
+            f"{path} was written by a newer triage than {__version__} (tables of version {version},"
+            f" and not {_VERSION}): upgrade kernel-triage or use another folder"
         )
-    return names
+    if version < _VERSION and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise StorageError(
+            f"{path} already exists, and its tables are not those of triage {__version__}: an older"
+            " triage or another program made it; move it away or use another folder"
+        )
+    return bool(version == _VERSION)
 
 
 # Evidence and records as rows of the database, and how a changed one is found out.
@@ -608,18 +544,11 @@ def intact(row: Sequence[Any]) -> Sequence[Any]:
 def is_intact(row: Sequence[object]) -> bool:
     """Whether these `RESULT_COLUMNS` are what was written."""
     *values, checksum = row
-    if not isinstance(checksum, int):
-        return False
-    if checksum < OF_CONTENT:
-        # Of all columns together, as they were written before. ascii() and not repr(): what repr()
-        # escapes depends on Python's Unicode tables.
-        return checksum == zlib.crc32(ascii(tuple(values)).encode())
     return checksum == _row_checksum(values)
 
 
 # One number of two: a result that is the same as one of an earlier run is copied by SQLite, which
 # changes what guards its run and time, and keeps what guards the rest.
-OF_CONTENT = 1 << 62
 _RUN_BITS = 30
 SAME_CONTENT = -1 << _RUN_BITS
 """The bits of a checksum that two results have in common where they differ in run and time alone;
@@ -629,7 +558,7 @@ the others are `run_checksum`."""
 def _row_checksum(values: Sequence[object]) -> int:
     run, *content, created = values
     guarded = zlib.crc32(msgspec.msgpack.encode(content)) << _RUN_BITS
-    return OF_CONTENT | guarded | run_checksum(run, created)
+    return guarded | run_checksum(run, created)
 
 
 @lru_cache(maxsize=64, typed=True)

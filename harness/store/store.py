@@ -33,7 +33,6 @@ from harness.store.records import Records
 from harness.store.results import SELECT_RESULTS, NightPart, PastResults, begin_part, finish_part
 from harness.store.schema import (
     EVIDENCE_KINDS,
-    OF_CONTENT,
     RESULT_COLUMNS,
     RUN_COLUMNS,
     SAME_CONTENT,
@@ -66,12 +65,11 @@ _PUT_RESULT = f"""
     VALUES ({", ".join("?" for _ in RESULT_COLUMNS)})
 """  # noqa: S608
 _PUT_CELL = "INSERT OR IGNORE INTO cells VALUES (?, ?, ?)"
-# Those that older versions wrote have another checksum, and are not among them.
 _COPY_RESULTS = f"""
     INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
     SELECT ?, {", ".join(RESULT_COLUMNS[1:-2])}, ?, checksum & {SAME_CONTENT} | ?
     FROM results
-    WHERE run_id = ? AND cell IN (SELECT value FROM json_each(?)) AND checksum >= {OF_CONTENT}
+    WHERE run_id = ? AND cell IN (SELECT value FROM json_each(?))
 """  # noqa: S608
 _CELLS_MEANT = (
     "SELECT cell FROM cells WHERE cell = :text",
@@ -107,10 +105,10 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
 
     @classmethod
     def open(cls, home: Path, *, clock: Callable[[], float] = time.time) -> Store:
-        """Open the store in `home`, creating, migrating or replacing its database as needed.
+        """Open the store in `home`, creating or replacing its database as needed.
 
-        `clock` gives seconds since the epoch. A database that a newer version of this program has
-        made is a `StorageError`.
+        `clock` gives seconds since the epoch. A database that another version of this program
+        has made is a `StorageError`.
         """
         return cls(home, clock=clock)
 
@@ -292,12 +290,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
             self._check_run(db, run)
             for number, same in by_run.items():
                 cells = json.dumps([record.cell for record in same])
-                copied = db.execute(
-                    _COPY_RESULTS, (run, now, run_checksum(run, now), number, cells)
-                )
-                if copied.rowcount < len(same):
-                    rows = [to_row(run, replace(record, created=None), now) for record in same]
-                    db.executemany(_PUT_RESULT, rows)
+                db.execute(_COPY_RESULTS, (run, now, run_checksum(run, now), number, cells))
 
         self._database.write(work)
 

@@ -65,10 +65,9 @@ class BugRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of a bug: its number and what people say. All else is derived from results.
 
     `key` is that of its signature, with the program where the failure is wordless (see
-    `harness.store.bug_identity`). `other_keys` are those of older rules, those of other
+    `harness.store.bug_identity`). `other_keys` are those of other
     programs with the same PTX, and those of bugs that were joined with it. `duplicate_of` is a
-    number.
-    Times are seconds since the epoch.
+    number. Times are seconds since the epoch.
     """
 
     number: int
@@ -181,7 +180,6 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True):
     failing_pass: str | None
     title: str
     reason: str
-    rule: int | None
     cells: int
     cells_now: int
     kernels: Mapping[str, int]

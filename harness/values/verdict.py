@@ -168,17 +168,12 @@ for _name in ("capture", "ttir", "ttgir", "llir", "ptx", "cubin", "launch", "run
     setattr(Stage, _name.upper(), Stage(_name))
 
 
-_ASSERTIONS_SINCE = 3
 _ASSERTION = re.compile(r"[\w.+-]+: Assertion `")
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """The fingerprint of a failure; equal keys are the same bug.
+    """The fingerprint of a failure; equal keys are the same bug."""
 
-    `rule` is the version of the rules that made it, so that history can be re-keyed.
-    """
-
-    rule: int
     stage: str
     kind: str
     failing_pass: str | None
@@ -187,13 +182,13 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Twelve hex digits; the rule's version is not part of it.
+        """Twelve hex digits.
 
         An assertion is the same whether it ended the process, or MLIR recovered from it and says
-        that a pass failed: only then a pass is named (rule 3).
+        that a pass failed: only then a pass is named.
         """
         how: list[str | None] = [self.kind, self.failing_pass]
-        if self.rule >= _ASSERTIONS_SINCE and _ASSERTION.match(self.template):
+        if _ASSERTION.match(self.template):
             how = [None, None]
         parts = [self.stage, *how, self.code, self.template]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]

@@ -171,7 +171,8 @@ ASIDE = {"history": 2, "export": 3, "diff": 3, "bugs": 0, "show": 3, "cache": 0,
 FEWER = {"history": 3, "export": 0, "diff": 0, "bugs": 0, "show": 3, "cache": 0, "matrix": 4}
 RESCUED = "was damaged"
 DAMAGES: dict[str, tuple[Damage, dict[str, int], str]] = {
-    "from the future": (_sql("INSERT INTO migrations VALUES ('9999-x', 0)"), UNUSABLE, "upgrade"),
+    "from the future": (_sql("PRAGMA user_version = 9999"), UNUSABLE, "upgrade"),
+    "from the past": (_sql("PRAGMA user_version = 0"), UNUSABLE, "an older triage"),
     "without tables": (_sql("DROP TABLE results"), UNUSABLE, "no such table"),
     "cut": (_truncate(5000), ASIDE, RESCUED),
     "empty": (_truncate(0), ASIDE, ""),
@@ -197,7 +198,7 @@ def _results(damage: Damage) -> Damage:
 
 def _store_cases() -> Iterator[Case]:
     for what, (damage, codes, said) in DAMAGES.items():
-        for words in (*READERS, ("bugs", "rekey"), ("matrix", "merge", "results")):
+        for words in (*READERS, ("matrix", "merge", "results")):
             yield Case(
                 id=f"{' '.join(words[:2])}: results are {what}",
                 words=words,
@@ -216,7 +217,7 @@ def _store_cases() -> Iterator[Case]:
         yield Case(id=f"{words[0]}: no results, and none can be kept", words=words, code=code,
                    lines=1 if code else 0, prepare=lambda folder: folder.chmod(0o555),
                    plain=True)  # fmt: skip
-    for text in ("cache --trim 0", "bugs set 1 expected", "bugs rekey", "matrix merge results"):
+    for text in ("cache --trim 0", "bugs set 1 expected", "matrix merge results"):
         yield Case(id=f"{text}: results are read-only", words=tuple(text.split()), code=4,
                    says="not writable", store=True, prepare=_results(_unwritable),
                    plain=True)  # fmt: skip

@@ -71,10 +71,10 @@ def test_bugs_say_of_ptxas_what_the_bisection_said(
     assert len(bug.targets) > 3
 
 
-def test_sentences_of_an_older_store(tmp_path: Path) -> None:
-    home = tmp_path / "older"
+def test_sentences_of_a_store_that_is_kept(tmp_path: Path) -> None:
+    home = tmp_path / "kept"
     home.mkdir()
     with closing(sqlite3.connect(home / "triage.db")) as db:
-        db.executescript((STORES / "before_front_ends.sql").read_text())
+        db.executescript((STORES / "small.sql").read_text())
     with closing(Store.open(home)) as store:
         assert check_store(store)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
-from store_cases import raw
 
 from harness.bugs.list import join_bugs, list_bugs, set_state
 from harness.cells.evaluate import Evaluated
@@ -133,20 +132,6 @@ def test_what_cannot_be_joined(store: Store, numbers: tuple[int, int], said: str
     keep(store, "fwd", "1")
     with pytest.raises(UsageError, match=said):
         join_bugs(store, *numbers, "because")
-
-
-def test_a_bug_of_older_versions_stays_with_its_first_program(home: Path) -> None:
-    with Store.open(home) as store:
-        keep(store, "fwd", "1")
-        keep(store, "bwd", "2")
-    with raw(home) as db:  # as an older version kept it: one bug for all that say the same
-        db.execute("INSERT INTO bugs (key, created, note) VALUES (?, 0, 'mine')", (ICE.key,))
-        db.execute("INSERT INTO bug_keys VALUES (?, 1)", (ICE.key,))
-        db.commit()
-    with Store.open(home) as store:
-        assert bugs(store) == {1: ["fwd"], 2: ["bwd"]}
-        assert bug(store, 1).record.note == "mine"
-        assert bug(store, 2).record.note == ""
 
 
 def test_stores_that_are_merged_keep_bugs_apart_and_joined(home: Path, tmp_path: Path) -> None:

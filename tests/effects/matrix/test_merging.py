@@ -200,7 +200,8 @@ def _stranger(path: Path) -> None:
 
 
 REFUSED = {
-    "newer": (_spoil("INSERT INTO migrations VALUES ('9999-x', 0)"), "written by a newer triage"),
+    "newer": (_spoil("PRAGMA user_version = 9999"), "written by a newer triage"),
+    "older": (_spoil("PRAGMA user_version = 0"), "an older triage or another program made it"),
     "truncated": (_truncate, "damaged"),
     "garbled": (_garble, "damaged|what no triage wrote"),
     "no database": (lambda path: path.write_bytes(b"hello" * 1000), "not a database"),
@@ -215,7 +216,7 @@ REFUSED = {
         "a shard that is not a part",
     ),
     "false key": (
-        _spoil("INSERT INTO signatures VALUES ('x', 1, 'ptx', 'sick', NULL, NULL, 't')"),
+        _spoil("INSERT INTO signatures VALUES ('x', 'ptx', 'sick', NULL, NULL, 't')"),
         "another's key",
     ),
     "bad state": (

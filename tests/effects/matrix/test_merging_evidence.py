@@ -53,7 +53,7 @@ def test_a_merged_cell_can_be_shown_and_judged_again(tmp_path: Path) -> None:
     assert (report.results, report.evidence, report.artifacts, report.lacking) == (1, 1, 1, 0)
     assert shown(tmp_path / "all") == PTX
     with Store.open(tmp_path / "all") as store:
-        # Not later than the result: `bugs rekey` believes it.
+        # Not later than the result: the gate of `report` believes it.
         assert store.evidence_times("lower", ["key"]) == {"key": 1000.0}
     again = merge(tmp_path / "all", tmp_path / "1")
     assert (again.evidence, again.artifacts) == (0, 0)

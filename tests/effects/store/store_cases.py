@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from harness.store.schema import ResultRecord
+from harness.store.results import SELECT_RESULTS
+from harness.store.schema import ResultRecord, from_row
 from harness.store.store import Store
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def raw(home: Path) -> closing[sqlite3.Connection]:
 
 def run_rows(store: Store, run: int) -> list[ResultRecord]:
     """The results of one run, by cell."""
-    found = [each for _, each in store.every_result() if each.run == run]
-    return sorted(found, key=lambda each: each.cell)
+    sql = f"{SELECT_RESULTS} WHERE run_id = ? ORDER BY cell"
+    return store._database.run(lambda db: [from_row(row) for row in db.execute(sql, (run,))])
 
 
 def drop_evidence(home: Path, key: str) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-import msgspec
 import pytest
-from store_cases import filled, raw
+from store_cases import filled
 
-from harness.hunt.hunting import HuntState, kept_hunts
-from harness.store import schema
 from harness.store.merge import open_foreign
-from harness.store.schema import EVIDENCE_KINDS, RECORD_KINDS, Evidence
+from harness.store.schema import EVIDENCE_KINDS, RECORD_KINDS
 from harness.store.store import Store
 from harness.values.execution import RunRow, RunVerdict
 
@@ -126,28 +123,3 @@ def test_what_is_read_and_written_at_once_loses_nothing(home: Path) -> None:
             store.change_record("learned", "key", int, lambda kept: (kept or 0) + 1)
         one.change_record("learned", "key", int, lambda _: None)
         assert two.records("learned", int) == {"key": 3}
-
-
-def test_what_lay_in_the_cache_becomes_records(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = msgspec.json.encode(HuntState(tried=128, reasons={"é'": 1}))
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:5])
-        with Store.open(home) as store, raw(home) as db:
-            sha256 = store.artifacts.put(b"cubin")
-            for kind, key, body, artifacts in (
-                ("lower", "key", b"{}", {"ptx": sha256}),
-                ("trip", "pack", b'{"n": 1}', {sha256: sha256}),
-                ("minimized", "bug", b'{"n": 2}', {}),
-                ("hunt", "night", state, {}),
-                ("hunt", "hunts", b'{"night": ["ptxas 13.0.88 for sm_90, seed 1", "13.0.88"]}', {}),
-                ("hunt", "a hit", b'{"asked": {}}', {}),
-            ):
-                schema.put_row(db, kind, key, Evidence(body, artifacts), created=5.0, used=6.0)
-    with Store.open(home) as store:
-        store.trim(max_bytes=0)
-        assert store.records("trip", Facts) == {"pack": {"n": 1}}
-        assert store.artifacts.get(sha256) == b"cubin"
-        assert store.records("minimized", Facts) == {"bug": {"n": 2}}
-        [hunt] = kept_hunts(store)
-    assert (hunt.title, hunt.version) == ("ptxas 13.0.88 for sm_90, seed 1", "13.0.88")
-    assert (hunt.known_by, hunt.state.tried, hunt.state.reasons) == ("ptxas", 128, {"é'": 1})

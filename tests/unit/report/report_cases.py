@@ -157,7 +157,6 @@ def history(
 
 def signature(failing: Row, stage: Stage, template: str) -> Signature:
     return Signature(
-        rule=1,
         stage=stage.value,
         kind=failing.verdict,
         failing_pass=None,

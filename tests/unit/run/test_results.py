@@ -30,7 +30,7 @@ CELL = CellId(
     ptxas="12.8.93-bundled",
 )
 WRONG = Signature(
-    rule=2, stage="run", kind="wrong_result", failing_pass=None, code=None, template="differs: out"
+    stage="run", kind="wrong_result", failing_pass=None, code=None, template="differs: out"
 )
 
 

@@ -15,7 +15,7 @@ pytest_plugins = ("store_fixtures",)
 
 CELL = "k/default/c@sm_90a/triton-3.6.0/ptxas-1"
 SIGNATURE = Signature(
-    rule=2, stage="run", kind="wrong_result", failing_pass=None, code=None, template="differs: out"
+    stage="run", kind="wrong_result", failing_pass=None, code=None, template="differs: out"
 )
 WRONG = RunRow(
     cell=CELL,

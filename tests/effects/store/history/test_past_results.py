@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 from store_cases import raw, record
 
-from harness.store import schema
 from harness.store.store import Store
 
 if TYPE_CHECKING:
@@ -86,49 +84,6 @@ def test_a_changed_row_is_never_served(home: Path) -> None:
         db.execute("UPDATE results SET row = ? WHERE cell = 'a'", (b'{"cell": "???"}',))
     with Store.open(home) as store:
         assert [each.row for each in store.run_bodies(run)] == [record("b").row]
-        assert store.notice
-
-
-def old_store(home: Path, monkeypatch: pytest.MonkeyPatch, *cells: str) -> None:
-    """As versions before `0005-cells` left it: one run, each result under the checksum of then."""
-    home.mkdir()
-    with monkeypatch.context() as older, raw(home) as db:
-        older.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:4])
-        schema.migrate(db, home / "triage.db")
-        db.execute("INSERT INTO runs VALUES (1, 'u', 1.0, 2.0, 'triage matrix run', '0.1')")
-        for cell in cells:
-            *values, _ = schema.to_row(1, record(cell, created=1.5), 1.5)
-            checksum = zlib.crc32(ascii(tuple(values)).encode())
-            marks = ", ".join("?" * (len(values) + 1))
-            names = ", ".join(schema.RESULT_COLUMNS)
-            db.execute(f"INSERT INTO results ({names}) VALUES ({marks})", (*values, checksum))
-
-
-def test_the_store_of_an_older_version_is_read_and_goes_on(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old_store(home, monkeypatch, "a", "b")
-    with Store.open(home) as store:
-        assert store.kernels() == ["k"]
-        assert [each.cell for each in store.latest_results("k")] == ["a", "b"]
-        assert [each.cell for each in store.find_cells(record("b").short)] == ["b"]
-        run = store.begin_run("triage matrix run")
-        for _ in range(2):  # what was written before, and then what was written now
-            store.put_again(run, store.latest_of(["a", "b"]).values())
-            run = store.begin_run("triage matrix run")
-        bodies = [[each.row for each in store.run_bodies(number)] for number in (1, 2, 3)]
-        assert bodies == [[record().row] * 2] * 3
-        assert store.notice is None
-
-
-def test_a_change_of_an_older_result_is_noticed(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old_store(home, monkeypatch, "a", "b")
-    with raw(home) as db:
-        db.execute("UPDATE results SET verdict = 'sick' WHERE cell = 'a'")
-    with Store.open(home) as store:
-        assert list(store.latest_of(["a", "b"])) == ["b"]
         assert store.notice
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from harness.judging.signature import RULE
 from harness.minimize.executed.ptx_level import Observed, compared
 from harness.run.judging import Judgement
 from harness.values.execution import RunVerdict
@@ -17,7 +16,7 @@ def observed(
     verdict: RunVerdict, words: str = "", *faults: str, races: int = 0, value: bytes = b"\1"
 ) -> Observed:
     signature = Signature(
-        rule=RULE, stage="run", kind=verdict.value, failing_pass=None, code=None, template=words
+        stage="run", kind=verdict.value, failing_pass=None, code=None, template=words
     )
     judgement = Judgement(
         verdict=verdict, reason="so", signature=signature if verdict.is_wrong else None

@@ -47,7 +47,7 @@ def reaction(
     made = None
     if signature:
         made = Signature(
-            rule=1, stage="cubin", kind=verdict, failing_pass=None, code=None, template=signature
+            stage="cubin", kind=verdict, failing_pass=None, code=None, template=signature
         )
     kind = VerdictKind(verdict)
     return Reaction(

@@ -70,7 +70,7 @@ class Fake:
 
 def signature(said: str) -> Signature:
     return Signature(
-        rule=1, stage="ttgir", kind="pass_failure", failing_pass=None, code=None, template=said
+        stage="ttgir", kind="pass_failure", failing_pass=None, code=None, template=said
     )
 
 

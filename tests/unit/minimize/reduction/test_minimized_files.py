@@ -34,7 +34,7 @@ HOSTILE = "it's `bad` | $(touch x) *so* <b> \n## heading; ```rm -rf```"
 
 def found(**changes: Any) -> Minimization:
     signature = Signature(
-        rule=1, stage="cubin", kind="ptxas_ice", failing_pass=None, code="C1", template="it's N bad"
+        stage="cubin", kind="ptxas_ice", failing_pass=None, code="C1", template="it's N bad"
     )
     reaction = Reaction(
         verdict=VerdictKind.PTXAS_ICE,
@@ -249,7 +249,6 @@ def of_triton(kind: str, **changes: Any) -> Reaction:
         "end": ProcessEnd(exit_code=0),
         "stage": Stage.TTGIR,
         "signature": Signature(
-            rule=1,
             stage="ttgir",
             kind=kind,
             failing_pass="Accelerate",
