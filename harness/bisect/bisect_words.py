@@ -26,7 +26,18 @@ def bisection_said(report: BisectReport) -> list[Block]:
         lines += [BLANK, *map(say, stage_lines(report, report.stages))]
     if report.followed.words:
         lines += [BLANK, say(f"Followed: {report.followed.words}.")]
-    return [*lines, BLANK, say(report_line(report), Tone.HEAD)]
+    lines += [BLANK, say(report_line(report), Tone.HEAD)]
+    return [*lines, *map(say, filter(None, [upgrade_words(report)]))]
+
+
+def upgrade_words(report: BisectReport) -> str:
+    """That the newest version that was tried is without the failure; empty where it is not."""
+    newest = spans(report)[-1]
+    is_over = report.finding.fix is not None and newest.outcome is VerdictAnswer.OK
+    name = f"{compiler_name(report.axis)} {newest.last}"
+    return (
+        f"{name}, the newest that was tried, is without it: upgrading ends it." if is_over else ""
+    )
 
 
 def _span_said(span: Span) -> SaidLine:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
+from packaging.version import Version
 
 from harness.cells.spelling import (
     SelectionOptions,
@@ -15,6 +16,8 @@ from harness.cells.spelling import (
     spell_command,
     words_of,
 )
+from harness.io.packages.versions import version_order
+from harness.values.cell import place_of
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name, program_name
 from harness.values.verdict import Stage, VerdictKind
@@ -24,18 +27,23 @@ _SHOWN = {"ttir": "source", "glir": "source", "ttgir": "ttir", "llir": "ttgir", 
 
 
 def next_steps(
-    rows: Sequence[Row], words: SelectionOptions, stages: Mapping[str, Sequence[str]] | None = None
+    rows: Sequence[Row],
+    words: SelectionOptions,
+    stages: Mapping[str, Sequence[str]] | None = None,
+    known: Callable[[str], Sequence[str]] = lambda kind: (),  # noqa: ARG005
 ) -> list[tuple[str, str]]:
     """Pairs of command and what it would tell; `words` selected the rows.
 
-    `stages` are those of compilers other than Triton, by their kind.
+    `stages` are those of compilers other than Triton, by their kind; `known` has the versions of a
+    compiler or an assembler that exist.
     """
     steps: dict[str, str] = {}
     # What does not work first, then the worst of the sick.
     order = sorted(rows, key=lambda row: (row.verdict.compiles, -(row.spill_stores or 0)))
     for row in order:
         if row.verdict is not VerdictKind.OK:
-            for command, why in _steps_for(row, rows, words, stages or {}):
+            of_row = _steps_for(row, rows, words, stages or {}, known)
+            for command, why in (*_upgrade(row, rows, words), *of_row):
                 steps.setdefault(why, command)
     if any(row.suspect for row in rows):
         # Configs are held to one another: one that is chosen has none beside it.
@@ -47,7 +55,11 @@ def next_steps(
 
 
 def _steps_for(
-    row: Row, rows: Sequence[Row], words: SelectionOptions, stages: Mapping[str, Sequence[str]]
+    row: Row,
+    rows: Sequence[Row],
+    words: SelectionOptions,
+    stages: Mapping[str, Sequence[str]],
+    known: Callable[[str], Sequence[str]],
 ) -> list[tuple[str, str]]:
     kind = row.verdict
     if kind is VerdictKind.SICK:
@@ -71,7 +83,12 @@ def _steps_for(
         newest = on_assembler(on_compiler(words, row.compiler, "latest"), None, None)
         return [
             (show_command(row.short, shown or "log"), why),
-            *_compile_on(newest, words, f"does the newest {title} still do it?"),
+            *_compile_on(
+                newest,
+                words,
+                f"does the newest {title} still do it?",
+                is_newest=row.compiler_version in known(row.compiler)[-1:],
+            ),
         ]
     newest = on_assembler(words, row.assembler, "latest")
     tool = assembler_name(row.assembler)
@@ -81,16 +98,18 @@ def _steps_for(
         newest = replace(newest, freeze_ptx=row.assembler == PTXAS)
     return [
         (show_command(row.short, "log"), f"everything that {tool} printed"),
-        *_compile_on(newest, words, f"the same {code} on the newest {tool}"),
+        *_compile_on(
+            newest,
+            words,
+            f"the same {code} on the newest {tool}",
+            is_newest=row.ptxas in known(row.assembler)[-1:],
+        ),
     ]
 
 
 def _mend(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tuple[str, str]]:
     """What helps against a cell that costs too much, and since when it does."""
-    # A file is named as the user names it; a row has its last part alone.
-    _, _, function = row.kernel.partition("::")
-    kernel = f"{words.kernel.partition('::')[0]}::{function}" if function else words.kernel
-    cell = replace(words_of(row, rows), kernel=kernel, surroundings=words.surroundings)
+    cell = _cell(row, rows, words)
     steps = [(spell_command("workaround", cell), "what can be done today")]
     if row.compiler == TRITON:
         since = on_compiler(cell, None, None)
@@ -100,12 +119,45 @@ def _mend(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tuple[
     return steps
 
 
+def _cell(row: Row, rows: Sequence[Row], words: SelectionOptions) -> SelectionOptions:
+    # A file is named as the user names it; a row has its last part alone.
+    _, _, function = row.kernel.partition("::")
+    kernel = f"{words.kernel.partition('::')[0]}::{function}" if function else words.kernel
+    return replace(words_of(row, rows), kernel=kernel, surroundings=words.surroundings)
+
+
+def _upgrade(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tuple[str, str]]:
+    """That a newer version, which is among the rows, does the cell well; and what says since when.
+
+    The newest row decides: what only one in between does well is no way out.
+    """
+    newest = max(
+        (each for each in rows if place_of(each.cell) == place_of(row.cell)), key=_versions
+    )
+    newer = [one > other for one, other in zip(_versions(newest), _versions(row), strict=True)]
+    kinds = (row.compiler, row.assembler) == (newest.compiler, newest.assembler)
+    if newest.verdict is not VerdictKind.OK or not any(newer) or not kinds:
+        return []
+    axis, title = "compiler", compiler_name(newest.compiler, newest.compiler_version)
+    cell = on_compiler(_cell(row, rows, words), None, None)
+    if not newer[0]:
+        axis, title = "assembler", f"{assembler_name(newest.assembler)} {newest.ptxas}"
+        cell = on_assembler(_cell(row, rows, words), None, None)
+    why = f"upgrading to {title} ends it; which version was the first?"
+    return [(spell_command("bisect", cell, "--axis", axis), why)]
+
+
+def _versions(row: Row) -> tuple[tuple[int, Version, str], ...]:
+    return version_order(row.compiler_version), version_order(row.ptxas)
+
+
 def _compile_on(
-    newest: SelectionOptions, words: SelectionOptions, why: str
+    newest: SelectionOptions, words: SelectionOptions, why: str, *, is_newest: bool
 ) -> list[tuple[str, str]]:
-    """The command and what it tells; none where it is the one that was given."""
+    """The command and what it tells; none where it says what is known, or is the one given."""
     command = spell_command("compile", newest)
-    return [] if command == spell_command("compile", words) else [(command, why)]
+    is_known = is_newest or command == spell_command("compile", words)
+    return [] if is_known else [(command, why)]
 
 
 def _stage_before(row: Row, stages: Mapping[str, Sequence[str]]) -> str | None:

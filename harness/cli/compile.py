@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import click
@@ -34,7 +35,7 @@ from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, run_to_the_end, selection_options
-from harness.frontends.registry import stages_of
+from harness.frontends.registry import known_versions, stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
 from harness.tables.said import Tone, say
@@ -118,7 +119,8 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
     else:
         print_said(rows_said(rows, console.width, report.samples, report.launches))
         kinds = {row.compiler for row in rows if row.compiler}
-        steps = next_steps(rows, words, {kind: stages_of(kind) for kind in kinds})
+        stages = {kind: stages_of(kind) for kind in kinds}
+        steps = next_steps(rows, words, stages, cache(known_versions))
     if steps:
         print_said([say("Next:", Tone.HEAD)])
         for command, why in steps:

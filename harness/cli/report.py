@@ -13,6 +13,7 @@ import msgspec
 from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES
+from harness.bisect.bisect_words import upgrade_words
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
@@ -287,6 +288,9 @@ def _say(filed: Filed, out: Path) -> None:
         console.print(f"  not checked: {words} ({why})", soft_wrap=True, markup=False)
     if not filed.defects:
         console.print(f"Ready to be filed: {checked}, and all of these are true.")
+        for report in filter(None, (filed.dossier.along_triton, filed.dossier.along_ptxas)):
+            if words := upgrade_words(report):
+                console.print(f"Before you file it: {words}", soft_wrap=True, markup=False)
         return
     console.print(f"Not ready to be filed ({checked}):")
     for defect in filed.defects:

@@ -311,8 +311,11 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
     ) -> Kept[Lowering]:
         whole = await self._driver.compiled(bench, _job(launch, record))
         key = self.lowering_key(launch, record, ptxas)
-        lowering = replace(whole.value, metadata=launch.request[2].get(record.key, {}))
-        return replace(bench.keep("lower", key, lowering, whole.artifacts), cached=whole.cached)
+        _, _, entries, fresh = launch.request
+        lowering = replace(whole.value, metadata=entries.get(record.key, {}))
+        kept = bench.keep("lower", key, lowering, whole.artifacts)
+        # The plan compiled the file: by now it is stored, and new all the same.
+        return replace(kept, cached=whole.cached and record.key not in fresh)
 
     def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         return content_key(file=self._driver.key(_job(launch, record)), record=record.key)
@@ -337,18 +340,20 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         defined = kernels_in(source) or named or [file.stem]
         entries: dict[str, dict[str, Any]] = {}
         records: list[LaunchFacts] = []
+        fresh: set[str] = set()
         for job, lowering in zip(jobs, lowerings, strict=True):
             for kernel in _kernels(bench, lowering, defined, named):
                 block = block_of(source, kernel.name, job.config, file)
                 facts = facts_of(kernel, block)
                 record = content_key(file=lowering.key, kernel=kernel.name, **facts)
                 entries[record] = facts
+                fresh |= set() if lowering.cached else {record}
                 records.append(launch_of_file(record, kernel.name, job.config, file))
         if not records:
             raise CaptureError(f"{file}: it defines no __global__ function, and instantiates none")
         captured = captured_file(
             place,
-            (file, place.target, entries),
+            (file, place.target, entries, fresh),
             records,
             key=content_key(lowerings=[lowering.key for lowering in lowerings]),
             ptxas=str(tool_of(place.compiler, "ptxas")),
@@ -382,7 +387,7 @@ def _jobs(place: CapturePlace) -> list[CudaJob]:
 
 
 def _job(launch: CapturedLaunch, record: LaunchFacts) -> CudaJob:
-    file, target, _ = launch.request
+    file, target, *_ = launch.request
     return CudaJob(file=file, config=record.config, target=target, compiler=launch.compiler)
 
 

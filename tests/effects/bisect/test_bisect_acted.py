@@ -14,7 +14,13 @@ from msgspec import structs
 from packaging.version import Version
 
 from harness.bisect.bisect_log import BisectLog, BisectOptions, LogHead
-from harness.bisect.bisect_words import BisectReport, bisect_document, bisection_said, report_line
+from harness.bisect.bisect_words import (
+    BisectReport,
+    bisect_document,
+    bisection_said,
+    report_line,
+    upgrade_words,
+)
 from harness.bisect.bisection import bisect_versions
 from harness.cells.spelling import SelectionOptions, among
 from harness.cli.bisect import command
@@ -169,6 +175,9 @@ def test_other_machines_find_out_the_same_of_ptxas(
         counts.append(len(ran.read_text()))
         ran.unlink()
     assert "First bad: ptxas 2.0. Last good: 1.0. First fixed: 2.1." in report_line(found)
+    assert upgrade_words(found) == (
+        "ptxas 2.1, the newest that was tried, is without it: upgrading ends it."
+    )
     assert shapes[0] == shapes[1]
     assert counts[0] == counts[1]
     assert len(machines.sent) == 2
@@ -234,6 +243,7 @@ def test_a_range_of_versions_is_all_that_is_tried(fails_from_1_1_on: Stage) -> N
         "Present in the oldest Acted that was tried, 1.1."
         " Still present in the newest Acted that was tried, 1.2."
     )
+    assert not upgrade_words(found)
     log = BisectLog.read(fails_from_1_1_on.folder / "log.jsonl")
     assert not log.report().has_all
 

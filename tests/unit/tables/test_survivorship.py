@@ -202,12 +202,43 @@ def test_a_step_for_the_first_of_several_launches_names_it_alone() -> None:
     assert "--launch 'launch#1' --config" in commands(sick, replace(sick, launch="launch#2"))
 
 
+def test_where_a_newer_version_does_well_upgrading_is_the_first_step() -> None:
+    def at(verdict: str, triton: str, ptxas: str) -> Row:
+        one = row(verdict, stage="cubin", triton=triton, ptxas=ptxas)
+        return replace(one, cell=f"k/launch/num_warps=4@sm_90a/triton-{triton}/ptxas-{ptxas}")
+
+    def first(*rows: Row) -> tuple[str, str]:
+        return next_steps(rows, SelectionOptions(kernel="k", sm=["90a"]))[0]
+
+    old = at("ptxas_ice", "3.4.0", "12.8.93")
+    command, why = first(old, at("ok", "3.10.0", "12.9.86"))
+    assert (command.split()[1], command.split()[-1]) == ("bisect", "compiler")
+    assert "--triton" not in command
+    assert why == "upgrading to Triton 3.10.0 ends it; which version was the first?"
+    command, why = first(old, at("ok", "3.4.0", "13.0.88"))
+    assert (command.split()[1], command.split()[-1]) == ("bisect", "assembler")
+    assert "--triton 3.4.0" in command
+    assert why.startswith("upgrading to ptxas 13.0.88 ends it")
+    # What the newest still does, and what another launch does, is no way out.
+    sick = at("sick", "3.10.0", "12.9.86")
+    elsewhere = replace(sick, verdict=VerdictKind.OK, cell=sick.cell.replace("launch", "other"))
+    for rows in ([old, at("ok", "3.5.0", "12.8.93"), sick], [old, elsewhere]):
+        assert not any(
+            "upgrading" in why for _, why in next_steps(rows, SelectionOptions(kernel="k"))
+        )
+
+
 @pytest.mark.parametrize("stage", ["cubin", "ttir"])
 def test_no_step_is_the_command_that_was_given(stage: str) -> None:
     words = SelectionOptions(kernel="k", triton=["3.6.0"], ptxas=["latest"], freeze_ptx=True)
     if stage == "ttir":
         words = SelectionOptions(kernel="k", triton=["latest"])
     steps = next_steps([row("compiler_crash", stage=stage)], words)
+    assert [command.split()[1] for command, _ in steps] == ["show"]
+    # Nor one that tries what was tried: the newest version there is.
+    versions = {"triton": ("3.5.0", "3.6.0"), "ptxas": ("13.0.88", "13.1.115")}
+    crashed = [row("compiler_crash", stage=stage)]
+    steps = next_steps(crashed, SelectionOptions(kernel="k"), known=versions.__getitem__)
     assert [command.split()[1] for command, _ in steps] == ["show"]
 
 
