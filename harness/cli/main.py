@@ -7,6 +7,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Sequence
+from keyword import iskeyword
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,39 +20,37 @@ from harness.cli.progress.steps import beating
 from harness.values.errors import OutputError, ProgramError
 from harness.values.toolchain import name_kinds_with
 
-# Each command, its module, and what `triage --help` says of it: to load none keeps that instant.
+# Each command, and what `triage --help` says of it: to load none keeps that instant.
 _TABLE = """\
-compile compile Compile every config of a kernel and report the result of each.
-package workaround Find the kernels of a package that a target leaves without configs.
-run run Execute what was compiled, without a GPU, and say what came out.
-bisect bisect Find the version in which a failure began, and ended.
-blame blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
-minimize minimize Reduce a failure to the smallest input that shows it.
-report report Write an issue that upstream can act on, and check it.
-workaround workaround Find what can be done today, and prove it.
-rank workaround Order the configs of a kernel by their expected time.
-matrix matrix Run a whole matrix, and say what changed.
-pr pr Say what a pull request does to the machine code.
-binaries binaries List the kernels of finished binaries, and what changed in them.
-show kernels Print an artifact of a cell: IR, PTX, SASS, logs.
-diff diff Say what changed between two runs.
-history history One row for each version: verdict, registers, spills.
-hunt hunt Look for unknown bugs of a compiler, unattended.
-bugs bugs Failures by signature: versions, states, and who knows of them.
-pins pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
-site site Write what is stored as static pages, to look at.
-watch watch Send what a night changed, one message each.
-export export Write results as JSON lines, CSV, Parquet, ...
-kernels kernels List the kernels that have a repro.
-import kernels Write repros from a Triton cache or dump folder.
-log log Read a log: what failed, and the command to go on with.
-toolchain machine List, install, verify, remove Tritons and ptxas.
-cache machine Show and trim what is stored.
-doctor machine Check this machine, and say what to do about what does not work.
+compile Compile every config of a kernel and report the result of each.
+package Find the kernels of a package that a target leaves without configs.
+run Execute what was compiled, without a GPU, and say what came out.
+bisect Find the version in which a failure began, and ended.
+blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
+minimize Reduce a failure to the smallest input that shows it.
+report Write an issue that upstream can act on, and check it.
+workaround Find what can be done today, and prove it.
+rank Order the configs of a kernel by their expected time.
+matrix Run a whole matrix, and say what changed.
+pr Say what a pull request does to the machine code.
+binaries List the kernels of finished binaries, and what changed in them.
+show Print an artifact of a cell: IR, PTX, SASS, logs.
+diff Say what changed between two runs.
+history One row for each version: verdict, registers, spills.
+hunt Look for unknown bugs of a compiler, unattended.
+bugs Failures by signature: versions, states, and who knows of them.
+pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
+site Write what is stored as static pages, to look at.
+watch Send what a night changed, one message each.
+export Write results as JSON lines, CSV, Parquet, ...
+kernels List the kernels that have a repro.
+import Write repros from a Triton cache or dump folder.
+log Read a log: what failed, and the command to go on with.
+toolchain List, install, verify, remove Tritons and ptxas.
+cache Show and trim what is stored.
+doctor Check this machine, and say what to do about what does not work.
 """
-_ROWS = [line.split(maxsplit=2) for line in _TABLE.splitlines()]
-_COMMANDS = {name: words for name, _, words in _ROWS}
-_MODULES = {name: module for name, module, _ in _ROWS}
+_COMMANDS = dict(line.split(maxsplit=1) for line in _TABLE.splitlines())
 
 _WORDS = Words()
 
@@ -72,11 +71,12 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _MODULES:
+        if cmd_name not in _COMMANDS:
             return None
-        members = vars(importlib.import_module(f"harness.cli.{_MODULES[cmd_name]}"))
+        # Its module has its name; a word that Python keeps for itself ends in `_` there.
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"harness.cli.{name}").command
         importlib.import_module("harness.cells.spelling").silence_with(_silent_options)
-        command: click.Command = members.get(f"{cmd_name}_command") or members["command"]
         _type_texts(command)
         return command
 

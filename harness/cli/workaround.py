@@ -1,48 +1,38 @@
-"""`triage workaround`, `triage rank`, `triage package`: which config to take, and what is left."""
+"""`triage workaround`: which config to take, and how to go on with another."""
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions
-from harness.cells.selection import select, select_all, select_repros
+from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import GpuOptions, gpu_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, apart, as_value, goes_with, json_option
-from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
-from harness.cli.progress.cells import show_progress
+from harness.cli.options import SilentOption, Verb, apart, json_option
+from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import (
     check_single,
     execution_options,
     hubs_of,
-    read_selection,
     run_to_the_end,
     scheduler_option,
     selection_options,
-    sm_option,
-    toolchain_options,
 )
-from harness.io.files.reading import read_regular
-from harness.package.package import package_document, package_said, reach, survey_package
 from harness.values.errors import StorageError, UsageError
 from harness.values.toolchain import EMULATOR, GPU, SASS
 from harness.workaround.executed_trials import EXECUTED_KINDS, import_workarounds
-from harness.workaround.rank.order import rank_document, ranks_as_markdown, ranks_said
-from harness.workaround.rank.ranking import MeasuredError, rank, rank_again
 from harness.workaround.result import WorkaroundReport, workaround_document, workarounds_said
 from harness.workaround.settings import SettingKind
 from harness.workaround.workarounds import WorkaroundOptions, find_workarounds
 
-_WORKAROUND_EPILOG = """\b
+_EPILOG = """\b
 Example:
   triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
   triage workaround --kernel two_dots --sm 100a --triton 3.8.0 --run
@@ -54,7 +44,7 @@ found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 
 a toolchain that is not available."""
 
 
-@click.command("workaround", cls=Verb, context_settings=CONTEXT, epilog=_WORKAROUND_EPILOG)
+@click.command("workaround", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @apart(
     ["--run"], "--on", "--runner", "--pack", "--import", because="it executes PTX on the emulator"
 )
@@ -106,7 +96,7 @@ a toolchain that is not available."""
 @scheduler_option("Have ptxas run")
 @execution_options
 @json_option
-def workaround_command(
+def command(
     *,
     words: SelectionOptions,
     budget: float,
@@ -174,145 +164,3 @@ def workaround_command(
     else:
         print_said(workarounds_said(report))
     raise click.exceptions.Exit(0 if report.candidates or not report.is_needed else 1)
-
-
-_LARGEST = 1 << 28
-
-_RANK_EPILOG = """\b
-Example:
-  triage rank --kernel mamba2_chunk_scan_fwd --sm 90a
-  triage rank --kernel mamba2_chunk_scan_fwd --sm 90a --measure --on gpu
-
-Exit code 0: the configs are ordered. 2: wrong usage. 3: nothing matches. 4: this machine, or a GPU
-that cannot be reached."""
-
-
-@click.command("rank", cls=Verb, context_settings=CONTEXT, epilog=_RANK_EPILOG)
-@goes_with("--measure", "--on", "--runner", "--pack", "--import")
-@selection_options(kernel_required=False)
-@click.option(
-    "--measure", is_flag=True, help="Time the configs on a GPU, and hold the order to it."
-)
-@gpu_options("--measure: this machine's GPU.")
-@click.option(
-    "--again",
-    "documents",
-    type=FilePath(read=True),
-    multiple=True,
-    metavar="FILE",
-    help="Order what `--measure --json` wrote before (.xz, too). Repeatable.",
-)
-@click.option(
-    "--markdown", "as_markdown", is_flag=True, help="How good the orders are, as a table."
-)
-@execution_options
-@json_option
-def rank_command(
-    *,
-    words: SelectionOptions,
-    measure: bool,
-    gpu: GpuOptions,
-    documents: Sequence[Path],
-    as_markdown: bool,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
-    """Order the configs of a kernel by what compilers tell of their time, without running them.
-
-    It says how sure the order is, and where it cannot tell. With --measure a GPU says how good it
-    is: the correlation of ranks, and how much slower the first choices are than the best.
-    """
-    if documents:
-        try:
-            report = rank_again([_unpacked(path) for path in documents])
-        except MeasuredError as error:
-            raise UsageError(f"--again: no document of `triage rank --json`: {error}") from error
-    elif words.kernel:
-        way = gpu.way() if measure else None
-        with preparing(status_console()):
-            selections = select_all(words)
-        with open_results() as store, narrating(status_console(), "compiling") as tell:
-            report = run_to_the_end(rank(selections, store, how, way, tell))
-        print_remarks(report.notes)
-    else:
-        raise UsageError("name a kernel: `triage rank FILE.py`, or --kernel NAME")
-    if as_json:
-        print_json(rank_document(report))
-    elif not as_markdown:
-        print_said(ranks_said(report))
-    elif any(launch.quality for launch in report.launches):
-        print_text(ranks_as_markdown(report))
-    else:
-        raise UsageError("--markdown says how good orders are: nothing was measured")
-
-
-def _unpacked(path: Path) -> bytes:
-    data = read_regular(path, _LARGEST)
-    if path.suffix != ".xz":
-        return data
-    archive = lzma.LZMADecompressor()
-    try:
-        text = archive.decompress(data, _LARGEST + 1)
-    except lzma.LZMAError as error:
-        raise UsageError(f"--again {path}: {error}") from error
-    if len(text) > _LARGEST:
-        raise UsageError(f"--again {path}: more than {_LARGEST:,} bytes: it is not read")
-    if not archive.eof:
-        raise UsageError(f"--again {path}: it is cut off")
-    return text
-
-
-_PACKAGE_EPILOG = """\b
-Example:
-  triage package fla-core==0.6.0 --sm 80 --sm 90a --sm 120a
-  triage package liger-kernel==0.8.5 --sm 90a --triton 3.9.0 --json
-  triage package fla-core==0.6.0 --sm 120a --launch my_training_step.py
-
-Exit code 0: every kernel that was reached keeps at least half of its configs on each target. 1: one
-loses all or most. 2: wrong usage, or no such package or release. 3: no repro takes kernels from it,
-and no --launch is given. 4: some launches or configs could not be determined."""
-
-
-@click.command("package", cls=Verb, context_settings=CONTEXT, epilog=_PACKAGE_EPILOG)
-@click.argument("package", metavar="NAME==VERSION")
-@sm_option(required=True)
-@click.option(
-    "--launch",
-    "files",
-    type=FilePath(read=True),
-    multiple=True,
-    metavar="FILE",
-    help="A Python file that launches kernels of the package too: its launch() function, or the "
-    "whole file as a program. Repeatable.",
-)
-@as_value("words", read_selection, toolchain_options)
-@execution_options
-@json_option
-def package_command(
-    *,
-    package: str,
-    sm: Sequence[str],
-    files: Sequence[Path],
-    words: SelectionOptions,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
-    """Find the kernels of a package that a target leaves without configs.
-
-    Compiles every config of every kernel that the launches of repros reach in this release of the
-    package, for each target; says which tuning lists lose all or most of their configs, and writes
-    a pruning function that leaves out what fails. Repros that pin another release are launched with
-    this one. Without a GPU: nothing is run.
-    """
-    status = status_console()
-    with preparing(status):
-        reached = reach(package, list(map(str, files)))
-        selections = select_repros(replace(words, kernel=package, sm=sm), reached.launches)
-    with open_results() as store, show_progress(status) as progress:
-        report = run_to_the_end(survey_package(reached, selections, store, how, progress))
-    print_remarks((*reached.complaints, *report.compiled.notes, *report.compiled.failures))
-    if as_json:
-        print_json(package_document(report))
-    else:
-        print_said(package_said(report))
-    raise click.exceptions.Exit(1 if report.losing else 4 if report.is_incomplete else 0)

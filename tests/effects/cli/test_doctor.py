@@ -11,7 +11,7 @@ import uv
 from click.testing import CliRunner
 from packaging.version import Version
 
-from harness.cli import machine as doctor
+from harness.cli import doctor, toolchain
 from harness.frontends.registry import front_end, kinds
 from harness.io.toolchains.installed import MARKER
 from harness.values.toolchain import PTX, TRITON
@@ -62,13 +62,13 @@ def test_what_is_listed_has_versions_or_says_that_they_are_not_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("available_triton", "available_ptxas", "available_nvdisasm"):
-        monkeypatch.setattr(doctor, name, list)
-    done = CliRunner().invoke(doctor.toolchain_command, ["list", "--available"])
+        monkeypatch.setattr(toolchain, name, list)
+    done = CliRunner().invoke(toolchain.command, ["list", "--available"])
     listed = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
     assert listed.keys() & set(kinds()) == set(kinds()) - {PTX, "tileir"}
     # The cache is empty and the index is not asked; of what was asked, nothing fits.
     assert (listed["cutile"], listed["triton"]) == ("not known", "none for this machine")
-    done = CliRunner().invoke(doctor.toolchain_command, ["list", "--available", "--json"])
+    done = CliRunner().invoke(toolchain.command, ["list", "--available", "--json"])
     available = json.loads(done.stdout)["available"]
     assert (available["cutile"], available["triton"]) == (None, [])
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from acted_line import BAD, Line
 
-from harness.cli import bugs, diff, export, history, kernels, machine, matrix, site
+from harness.cli import bugs, diff, doctor, export, history, import_, matrix, site, toolchain
 from harness.cli.progress import steps
 
 pytest_plugins = ("acted_fixtures",)
@@ -66,10 +66,10 @@ def test_a_search_says_where_it_is(line: Line, words: tuple[str, ...], says: str
         (("diff", "--json"), diff, "read_results", "diff is at work"),
         (("bugs", "--json"), bugs, "read_results", "bugs is at work"),
         (("matrix", "merge", "other", "--json"), matrix, "merge_stores", "merging 1 folders"),
-        (("import", "other", "--json"), kernels, "read_leftovers", "import is at work"),
-        (("doctor", "--json"), machine, "examine", "looking at this machine"),
-        (("toolchain", "verify", f"ptxas-{BAD}"), machine, "verify", "verifying ptxas-"),
-        (("toolchain", "install", f"ptxas-{BAD}"), machine, "_install", "preparing toolchains"),
+        (("import", "other", "--json"), import_, "read_leftovers", "import is at work"),
+        (("doctor", "--json"), doctor, "examine", "looking at this machine"),
+        (("toolchain", "verify", f"ptxas-{BAD}"), toolchain, "verify", "verifying ptxas-"),
+        (("toolchain", "install", f"ptxas-{BAD}"), toolchain, "_install", "preparing toolchains"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )

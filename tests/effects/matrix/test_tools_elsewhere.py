@@ -18,7 +18,7 @@ from msgspec import structs
 from gpu_emulator.values import Budget, Pointer
 from harness.cells.places import open_bench
 from harness.cli.minimize import command as minimize_command
-from harness.cli.workaround import workaround_command
+from harness.cli.workaround import command as workaround_command
 from harness.io.processes.cluster import LostWorkersError, MachinesGoneError
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import bundled_nvdisasm, find_tool, name_tool

@@ -6,8 +6,7 @@ import click
 import pytest
 
 from harness.cli.amounts import Gibibytes
-from harness.cli.machine import _size
-from harness.cli.machine import cache_command as command
+from harness.cli.cache import _size, command
 
 CONTEXT = click.Context(command)
 

@@ -1,0 +1,250 @@
+"""`triage doctor`: what works on this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+import click
+import uv
+from packaging.version import Version
+
+import harness
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, print_said, status_console
+from harness.cli.progress.steps import working
+from harness.frontends.registry import front_end, kinds
+from harness.io.files.locations import cache_path, home_path, offline
+from harness.io.processes import machine
+from harness.io.processes.hub import run_tool
+from harness.io.processes.machine import confinement_words
+from harness.io.toolchains.install import (
+    available_ptxas,
+    available_triton,
+    find_nvdisasm,
+    installed_triton,
+)
+from harness.io.toolchains.installed import Toolchain, list_damaged, list_installed
+from harness.store.store import Store
+from harness.tables.said import SaidLine, Tone, say
+from harness.values.errors import TriageError
+from harness.values.toolchain import TRITON
+
+_GIB = 1 << 30
+_ROOM = 3 * _GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was tried. `ok` is None where it is only worth knowing.
+
+    People read `brief` in place of `found`, where that is long.
+    """
+
+    name: str = ""
+    ok: bool | None = None
+    found: str
+    advice: str = ""
+    brief: str = ""
+
+
+def examine() -> list[Check]:
+    """Try everything that a compile needs, really; nothing raises, and nothing is left behind."""
+    languages: list[tuple[str, Callable[[], Check]]] = [
+        (kind, partial(_language, kind)) for kind in kinds() if kind != TRITON and _lowers(kind)
+    ]
+    at = 1 + [name for name, _ in _CHECKS].index("package index")
+    return [_try(name, check) for name, check in (*_CHECKS[:at], *languages, *_CHECKS[at:])]
+
+
+def _try(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return replace(check(), name=name)
+    except Exception as error:  # noqa: BLE001 - a check must not end the report
+        return Check(name=name, ok=False, found=_words_of(error), advice=_ADVICE.get(name, ""))
+
+
+def _words_of(error: Exception) -> str:
+    if isinstance(error, TriageError):
+        return str(error)
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _machine() -> Check:
+    fits = platform.system() == "Linux" and platform.machine() == "x86_64"
+    words = f"{platform.system()} {platform.machine()}, {machine.cores()} cores"
+    advice = "" if fits else "Triton and ptxas wheels exist for Linux x86-64 only"
+    return Check(ok=fits, found=f"{words}, {machine.memory() / _GIB:.0f} GiB", advice=advice)
+
+
+def _torch() -> Check:
+    try:
+        return Check(ok=True, found=f"{metadata.version('torch')} (a CPU build is enough)")
+    except metadata.PackageNotFoundError:
+        return Check(
+            ok=False, found="not installed", advice="pip install torch (a CPU build is enough)"
+        )
+
+
+def _uv() -> Check:
+    result = run_tool([uv.find_uv_bin(), "--version"], timeout=30)
+    return Check(ok=result.end.ok, found=result.stdout.strip() or result.stderr.strip())
+
+
+def _index() -> Check:
+    if offline():
+        return Check(found="not asked: TRIAGE_OFFLINE is set")
+    tritons = available_triton()
+    ptxas = [version for version, _ in available_ptxas()]
+    words = f"{_span('Tritons', tritons)}, {_span('ptxas', ptxas)} for this machine"
+    is_whole = bool(tritons and ptxas)
+    advice = "" if is_whole else "this Python may be too new or too old for the wheels"
+    return Check(ok=is_whole, found=words, advice=advice)
+
+
+def _lowers(kind: str) -> bool:
+    """Whether there is a compiler: what an assembler takes as it is needs none."""
+    front = front_end(kind)
+    return front.stages[0] not in {back.takes for back in front.back_ends}
+
+
+def _language(kind: str) -> Check:
+    front = front_end(kind)
+    versions = sorted({Version(compiler.version) for compiler in front.installed()})
+    if not versions:
+        return Check(found=f"no {front.title} is installed; it is when a kernel needs it")
+    return Check(found=f"{front.title} {', '.join(map(str, versions))}")
+
+
+def _span(tools: str, versions: Sequence[Version]) -> str:
+    if not versions:
+        return f"no {tools}"
+    return f"{len(versions)} {tools} ({versions[0]} - {versions[-1]})"
+
+
+def _installed() -> Check:
+    every = list_installed(of_any_python=True)
+    names = [
+        f"{toolchain.name}{_beside(toolchain)}"
+        if toolchain.fits
+        else f"{toolchain.name} (for {toolchain.python} only)"
+        for toolchain in every
+    ]
+    damaged = list_damaged()
+    lost = f"; damaged: {', '.join(damaged)}" if damaged else ""
+    counts = Counter(toolchain.kind for toolchain in every)
+    totals = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return Check(
+        ok=False if damaged else None,
+        found=(", ".join(names) or "none installed yet") + lost,
+        advice=f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else "",
+        brief=f"{totals} (`triage toolchain list`){lost}" if every else "",
+    )
+
+
+def _beside(toolchain: Toolchain) -> str:
+    """The Python and the partners of a compiler in an environment of its own."""
+    if not toolchain.environment:
+        return ""
+    return f" ({', '.join((toolchain.banner, *toolchain.dependencies, *toolchain.shared))})"
+
+
+def _cache() -> Check:
+    path = cache_path()
+    place = _existing(path)
+    free = shutil.disk_usage(place).free
+    advice = "" if free > _ROOM else "a Triton takes 0.9 GB: free some space"
+    with tempfile.TemporaryFile(dir=place):
+        return Check(ok=free > _ROOM, found=f"{path}, {free / _GIB:.0f} GiB free", advice=advice)
+
+
+def _results() -> Check:
+    home = home_path()
+    with tempfile.TemporaryFile(dir=_existing(home)), Store.for_reading(home) as store:
+        stats = store.stats()
+    return Check(ok=True, found=f"{home}: {stats.runs} runs, {stats.results.rows} results")
+
+
+def _existing(path: Path) -> Path:
+    """The folder itself, or the nearest one above it, in which it would be created."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _confinement() -> Check:
+    is_whole, words = confinement_words()
+    if is_whole:
+        return Check(ok=True, found=words)
+    advice = "launch code is somebody else's program: run only what you trust"
+    return Check(found=words, advice=advice)
+
+
+def _gpu() -> Check:
+    there = Path("/proc/driver/nvidia/version").exists()
+    return Check(found="an NVIDIA driver is loaded (not used)" if there else "none; none is needed")
+
+
+def _overrides() -> Check:
+    names = sorted(name for name in os.environ if name.startswith(("TRITON_", "TRIAGE_", "UV_")))
+    return Check(found=", ".join(names) or "no settings that matter")
+
+
+_CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
+    ("machine", _machine),
+    (
+        "python",
+        lambda: Check(ok=True, found=f"{platform.python_version()}, triage {harness.__version__}"),
+    ),
+    ("torch", _torch),
+    (
+        "triton",
+        lambda: Check(ok=True, found=f"{installed_triton().version} installed beside triage"),
+    ),
+    ("uv", _uv),
+    ("package index", _index),
+    ("disassembler", lambda: Check(ok=True, found=find_nvdisasm().label)),
+    ("toolchains", _installed),
+    ("cache", _cache),
+    ("results", _results),
+    ("launch code", _confinement),
+    ("gpu", _gpu),
+    ("environment", _overrides),
+)
+_ADVICE = {
+    "triton": "pip install triton, or name one: --triton 3.6.0",
+    "package index": "what is installed already still works; set TRIAGE_OFFLINE=1 to stop asking",
+    "disassembler": "without it instructions are not counted; everything else works",
+    "uv": "pip install uv: it installs the toolchains",
+    "cache": "set TRIAGE_CACHE_DIR to a folder that can be written",
+    "results": "set TRIAGE_HOME to a folder that can be written",
+}
+
+
+_MARKS = {True: say("ok", Tone.GOOD), False: say("!!", Tone.BAD), None: say("--", Tone.FAINT)}
+
+
+@click.command("doctor", context_settings=CONTEXT, epilog="\b\nExample:\n  triage doctor")
+@json_option
+def command(*, as_json: bool) -> None:
+    """Say what works on this machine, and what to do about what does not."""
+    with working(status_console(), "looking at this machine"):
+        checks = examine()
+    if as_json:
+        print_json({"schema": 1, "checks": checks})
+    else:
+        print_said(line for check in checks for line in _lines(check))
+    raise click.exceptions.Exit(4 if any(check.ok is False for check in checks) else 0)
+
+
+def _lines(check: Check) -> list[SaidLine]:
+    line = _MARKS[check.ok] + say(f" {check.name}: {check.brief or check.found}")
+    return [line, say(f"   {check.advice}")] if check.advice else [line]
