@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
 from gpu_emulator.ptx.program.decoding import decode
-from gpu_emulator.steps import NotExecutable
+from gpu_emulator.values import NotExecutable
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "instructions.md"

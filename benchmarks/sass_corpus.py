@@ -21,8 +21,7 @@ from pathlib import Path
 
 from gpu_emulator.sass.cubin import entry_names
 from gpu_emulator.sass.decoding import decode_cubin
-from gpu_emulator.steps import NotExecutable
-from gpu_emulator.values import Cubin
+from gpu_emulator.values import Cubin, NotExecutable
 from harness.io.files.locations import cache_dir, home_dir
 from harness.judging.ptxas.cubin import read_cubin
 

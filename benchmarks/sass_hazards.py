@@ -30,10 +30,9 @@ from sass_truth import assembled
 
 from gpu_emulator.sass.cubin import entry_names
 from gpu_emulator.sass.decoding import SERIAL, code_of
-from gpu_emulator.sass.hazards import find_hazards
+from gpu_emulator.sass.hazards import hazards_of
 from gpu_emulator.sass.listing import SassLine
-from gpu_emulator.steps import NotExecutable
-from gpu_emulator.values import Cubin
+from gpu_emulator.values import Cubin, NotExecutable
 from harness.io.files.locations import cache_dir, home_dir
 from harness.judging.ptxas.cubin import read_cubin
 
@@ -102,7 +101,7 @@ def main() -> int:
         for entry in entry_names(cubin.elf):
             try:
                 header, lines, labels = code_of(cubin, entry)
-                found = find_hazards(header, lines, labels)
+                found = hazards_of(header, lines, labels)
             except NotExecutable as error:
                 checked[f"{group}: not checked: {error}"] += 1
                 continue
@@ -115,7 +114,7 @@ def main() -> int:
                     other = [*lines]
                     other[number] = replace(lines[number], control=bits)
                     tried[group, what] += 1
-                    seen[group, what] += len(find_hazards(header, other, labels)) > len(found)
+                    seen[group, what] += len(hazards_of(header, other, labels)) > len(found)
     for group, count in sorted(checked.items()):
         print(f"{group}: {count} entries, {alarms[group]} hazards")
     for (group, what), count in sorted(tried.items()):

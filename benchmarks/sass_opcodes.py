@@ -15,10 +15,10 @@ from pathlib import Path
 
 import sass_truth
 
-from gpu_emulator.sass.binder import ROWS, OpcodeRow, find_row
+from gpu_emulator.opcodes import OpcodeRow, elements
+from gpu_emulator.sass.binder import TABLE, Maker, find_row
 from gpu_emulator.sass.decoding import BRANCHES
 from gpu_emulator.sass.instructions.catalogue import CHAPTERS
-from gpu_emulator.templates import elements
 
 PAGE = Path(__file__).parents[1] / "docs" / "sass-opcodes.md"
 _SHOWN = 12
@@ -70,9 +70,9 @@ def kept(file: Path) -> dict[int, set[str]]:
 def page() -> str:
     """The whole page."""
     assert CHAPTERS
-    rows = [row for own in ROWS.values() for row in own]
+    rows = [row for own in TABLE.rows.values() for row in own]
     measured, compared = kept(MEASURED), kept(COMPARED)
-    groups: dict[tuple[str, str], list[OpcodeRow]] = {}
+    groups: dict[tuple[str, str], list[OpcodeRow[Maker]]] = {}
     for row in rows:
         rest = row.template.removeprefix(row.template.split(".")[0].split("?")[0])
         groups.setdefault((rest, row.evidence), []).append(row)
@@ -113,7 +113,8 @@ def page() -> str:
             "How many cubins of the corpus execute, by target and ptxas, is in",
             "[run-corpus.md](run-corpus.md#the-cubins-of-the-same-cells).",
             "",
-            f"{len(ROWS)} opcodes in {len(rows)} rows, {sum(forms_by_kind.values()):,} with their",
+            f"{len(TABLE.rows)} opcodes in {len(rows)} rows, {sum(forms_by_kind.values()):,} "
+            "with their",
             "modifiers. Each of these is counted by the strongest evidence that there is of it, a",
             "row by that of its opcodes:",
             "",

@@ -282,6 +282,29 @@ def test_what_runs_in_a_child_imports_nothing_of_ours() -> None:
     assert broken(may_be_missing) == []
 
 
+# What `gpu_emulator.api` says that it keeps stable.
+STABLE_IN_THE_EMULATOR = (
+    "gpu_emulator.api",
+    "gpu_emulator.values",
+    "gpu_emulator.ptx.text.",
+    "gpu_emulator.ptx.forms",
+    "gpu_emulator.sass.cubin",
+    "gpu_emulator.sass.hazards",
+)
+
+
+def reaches_into_the_emulator(path: Path) -> Iterator[str]:
+    if room_of(path) == "gpu_emulator":
+        return
+    for name in read(path).imports:
+        if name.startswith("gpu_emulator.") and not name.startswith(STABLE_IN_THE_EMULATOR):
+            yield name
+
+
+def test_the_emulator_is_used_by_its_interface() -> None:
+    assert broken(reaches_into_the_emulator) == []
+
+
 def reaches_a_compiler(path: Path) -> Iterator[str]:
     """What a module outside of the room imports of one compiler."""
     if room_of(path) == "frontends":

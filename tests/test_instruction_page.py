@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import isa_coverage  # noqa: E402
 
-from gpu_emulator.ptx.program.binder import ROWS  # noqa: E402
+from gpu_emulator.ptx.program.binder import TABLE  # noqa: E402
 
 PAGE = (ROOT / "docs" / "instructions.md").read_text()
 LINES = [
@@ -27,7 +27,7 @@ SCALAR = {
 
 
 def test_every_opcode_of_the_table_is_on_the_page_and_the_other_way_round() -> None:
-    known = {each for each in ROWS if not each.startswith("%")}
+    known = {each for each in TABLE.rows if not each.startswith("%")}
     named = set(re.findall(r"`(\w+)`", PAGE))
     assert known - named == set()
     executed = {name for name, count in SCALAR.items() if count}

@@ -10,9 +10,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import sass_opcodes  # noqa: E402
 
-from gpu_emulator.sass.binder import ROWS  # noqa: E402
+from gpu_emulator.opcodes import parts_of  # noqa: E402
+from gpu_emulator.sass.binder import TABLE  # noqa: E402
 from gpu_emulator.sass.decoding import is_known  # noqa: E402
-from gpu_emulator.templates import parts_of  # noqa: E402
 
 
 def test_the_page_is_what_the_tables_make() -> None:
@@ -29,7 +29,7 @@ def test_forms_are_counted_and_spelled_as_templates_match_them() -> None:
 
 
 def test_each_row_has_evidence_and_what_was_measured_is_known() -> None:
-    assert all(row.evidence.strip() for own in ROWS.values() for row in own)
+    assert all(row.evidence.strip() for own in TABLE.rows.values() for row in own)
     for file in (sass_opcodes.MEASURED, sass_opcodes.COMPARED):
         names = file.read_text().split()
         assert names

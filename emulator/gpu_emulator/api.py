@@ -3,9 +3,12 @@
 `run` executes a `Launch` and returns an `Outcome`: the buffers afterwards, and the faults, races
 and reads of unwritten memory that `Checks` ask for, within a `Budget`. `trace` and `origins` follow
 one element of a buffer back through two runs, and return a `Trace`. What cannot be executed is an
-outcome as well: `not_run` says why. `gpu_emulator.values` documents each type.
+outcome as well: `not_run` says why. `knows_sass` says which instructions of a cubin it executes.
+`gpu_emulator.values` documents each type.
 
-Everything else in this package may change with any release.
+`ptx.text` (PTX as text), `ptx.forms` (which opcodes there are), `sass.cubin` (what a cubin holds)
+and `sass.hazards` (what its schedule does not wait for) are kept stable, too. Everything else in
+this package may change with any release.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable
 
 from gpu_emulator.machine import launching, tracing
 from gpu_emulator.ptx.program.decoding import decode
-from gpu_emulator.sass.decoding import decode_cubin
+from gpu_emulator.sass.decoding import decode_cubin, is_known
 from gpu_emulator.steps import Program
 from gpu_emulator.values import (
     Allocation,
@@ -62,6 +65,7 @@ __all__ = [
     "TraceInput",
     "TraceLink",
     "Uninitialised",
+    "knows_sass",
     "origins",
     "run",
     "trace",
@@ -112,3 +116,8 @@ def origins(
     The launches have the same buffers. Never an exception, as `run`.
     """
     return tracing.origins(_program_of, launches, schedules, limits, element)
+
+
+def knows_sass(opcode: str) -> bool:
+    """Whether an instruction of SASS of this name, with its modifiers, can be executed."""
+    return is_known(opcode)

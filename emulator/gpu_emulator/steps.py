@@ -17,15 +17,6 @@ import numpy.typing as npt
 
 from gpu_emulator.values import MOST_THREADS, Launch, Place
 
-
-class NotExecutable(Exception):  # noqa: N818 - an answer, not an error: it becomes `not_run`
-    """The reason in one line; `unknown` are the opcodes that no row of the table knows."""
-
-    def __init__(self, reason: str, unknown: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.unknown = unknown
-
-
 # Where shared memory begins: hardware keeps the first KiB for itself.
 SHARED_BASE = 1024
 

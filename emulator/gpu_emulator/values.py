@@ -25,6 +25,14 @@ RaceKind = Literal["write-write", "write-read", "read-write", "lanes", "parted"]
 RaceSpace = Literal["global", "shared", "local", "tensor_memory", "warp"]
 
 
+class NotExecutable(Exception):  # noqa: N818 - an answer, not an error: it becomes `not_run`
+    """The reason in one line; `unknown` are the opcodes that no row of the table knows."""
+
+    def __init__(self, reason: str, unknown: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.unknown = unknown
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Allocation:
     """One buffer of global memory.

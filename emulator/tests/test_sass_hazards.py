@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpu_emulator.sass.cubin import CubinEntry
-from gpu_emulator.sass.hazards import Hazard, find_hazards
+from gpu_emulator.sass.hazards import Hazard, hazards_of
 from gpu_emulator.sass.listing import SassLine
-from gpu_emulator.steps import NotExecutable
+from gpu_emulator.values import NotExecutable
 
 # Control bits, then the instruction: a loop that adds up, by ptxas 13.5.37 -O3 for sm_90.
 LOOP = """
@@ -50,7 +50,7 @@ def found(code: str, change: dict[int, int] | None = None) -> list[Hazard]:
         labels[label] = 16 * number
         bits = int(control, 16) ^ (change or {}).get(16 * number, 0)
         lines.append(SassLine(16 * number, instruction, bits, None))
-    return find_hazards(CubinEntry("k"), lines, labels)
+    return hazards_of(CubinEntry("k"), lines, labels)
 
 
 def brief(hazards: list[Hazard]) -> list[tuple[object, ...]]:
@@ -141,4 +141,4 @@ def test_what_cannot_be_followed_is_refused() -> None:
     with pytest.raises(NotExecutable, match="leads out of the code"):
         found("7f5 BRA `(nowhere)")
     with pytest.raises(NotExecutable, match="no encoding"):
-        find_hazards(CubinEntry("k"), [SassLine(0, "EXIT", None, None)], {})
+        hazards_of(CubinEntry("k"), [SassLine(0, "EXIT", None, None)], {})

@@ -8,7 +8,7 @@ from sass_programs import EPILOGUE, PROLOGUE, results, run_sass, sass
 
 from gpu_emulator.api import Schedule
 from gpu_emulator.sass.decoding import decode_cubin
-from gpu_emulator.steps import NotExecutable
+from gpu_emulator.values import NotExecutable
 
 LANES = list(range(32))
 

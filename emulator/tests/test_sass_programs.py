@@ -257,9 +257,9 @@ def test_operands_are_read_with_all_that_stands_at_them() -> None:
 
 
 def test_all_rows_say_where_their_meaning_comes_from() -> None:
-    from gpu_emulator.sass.binder import ROWS
+    from gpu_emulator.sass.binder import TABLE
 
-    assert all(row.evidence for rows in ROWS.values() for row in rows)
+    assert all(row.evidence for rows in TABLE.rows.values() for row in rows)
 
 
 def test_values_of_a_pair_are_joined() -> None:

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
 
-from gpu_emulator.ptx.instructions import catalogue
-from gpu_emulator.ptx.program.binder import ROWS, Binder, Convert, OpcodeRow, PtxSlots
-from gpu_emulator.ptx.program.listing import EntryListing, PtxLine
-from gpu_emulator.steps import BITS, Array, NotExecutable, Reader
-from gpu_emulator.values import Allocation, Launch, Place, Pointer, Scalar
+from gpu_emulator.ptx.forms import LOP3_TABLE, TYPE_BITS, OpcodeForm
+from gpu_emulator.ptx.forms import opcode_forms as emulated_forms
+from gpu_emulator.values import Allocation, Launch, Pointer, Scalar
+from harness.run.comparing import Array
 
 # Which opcodes there are, and of which types their operands.
 
@@ -78,71 +77,20 @@ _LEFT_OUT = frozenset(
 """Words of opcodes that are open, tell of the machine, or have a statement of their own."""
 _MANY, _FEW = 160, 16
 """Opcodes of one first word in a hunt; of video instructions, which no GPU has any more."""
-_ARITIES = [(operands, two) for operands in range(1, 5) for two in (False, True)]
-_TABLE, _TABLE_AT = "0x1b", 3
-
-
-@dataclass(frozen=True, slots=True)
-class OpcodeForm:
-    """An opcode and the types of its results and operands; `table`: a table stands at this place.
-
-    `meets`: the lanes of a warp take part together, and the last operand says which.
-    """
-
-    opcode: str
-    results: tuple[str, ...]
-    operands: tuple[str, ...]
-    meets: bool = False
-    table: int | None = None
-
-    @property
-    def base(self) -> str:
-        """The first word of the opcode."""
-        return self.opcode.partition(".")[0]
-
-
-class _Probe(Binder):
-    """Takes down the types that a row asks its operands for."""
-
-    def __init__(self, line: PtxLine, parts: dict[str, str]) -> None:
-        super().__init__(PtxSlots(EntryListing("probe")), line, parts)
-        self.taken: dict[str, str] = {}
-        self.given: dict[str, str] = {}
-
-    def source(self, text: str, kind: str) -> Reader:
-        self.taken[text] = kind
-        return lambda registers: registers[0]
-
-    def slot_reader(self, number: int, kind: str) -> Reader:
-        return self.source(self.operand(number), kind)
-
-    def target(self, text: str, kind: str) -> tuple[int, Convert | None]:
-        self.given[text] = kind
-        return 0, None
-
-    def constant(self, number: int) -> int | None:
-        return int(_TABLE, 0) if self.base == "lop3" and number == _TABLE_AT + 1 else None
 
 
 @cache
 def opcode_forms() -> tuple[OpcodeForm, ...]:
-    """All opcodes whose result is a function of registers, or of those of a warp, with types."""
-    assert catalogue.CHAPTERS, "every chapter enters its rows"
+    """The opcodes that are generated: what comes out is said by the PTX ISA, whatever goes in."""
     forms: dict[tuple[str, int, int], OpcodeForm] = {}
-    for base in sorted(set(ROWS) - _LEFT_OUT):
-        for row in ROWS[base]:
-            # How many operands there are depends on which modifiers are there, not on their values.
-            arities: dict[frozenset[str], list[tuple[int, bool]]] = {}
-            for opcode, parts in row.spellings():
-                if not _LEFT_OUT.isdisjoint(opcode.split(".")) or parts.get("cc"):
-                    continue
-                there = frozenset(name for name, word in parts.items() if word)
-                ways = arities.get(there, _ARITIES)
-                made = [(way, form) for way in ways if (form := _form(row, opcode, parts, *way))]
-                arities.setdefault(there, [way for way, _ in made])
-                for way, form in made:
-                    if _is_closed(form):
-                        forms.setdefault((opcode, *way), form)
+    for form in emulated_forms(_LEFT_OUT):
+        kinds = [_domain(form.opcode, kind) for kind in form.operands]
+        if form.meets:
+            kinds[-1] = "b32"
+        results = tuple(_domain(form.opcode, kind, is_result=True) for kind in form.results)
+        typed = replace(form, results=results, operands=tuple(kinds))
+        if _is_closed(typed):
+            forms.setdefault((form.opcode, len(kinds), len(results)), typed)
     return tuple(forms.values())
 
 
@@ -158,43 +106,16 @@ def some_forms(seed: int) -> list[OpcodeForm]:
     ]
 
 
-def _form(
-    row: OpcodeRow,
-    opcode: str,
-    parts: dict[str, str],
-    operands: int,
-    has_two: bool,  # noqa: FBT001
-) -> OpcodeForm | None:
-    """What a row takes for so many operands, and one result or two; None if it takes no such."""
-    names = [f"%o{number}" for number in range(operands)]
-    table = _TABLE_AT if opcode.startswith("lop3") and operands >= _TABLE_AT else None
-    texts = [*names[:_TABLE_AT], _TABLE, *names[_TABLE_AT:]] if table else names
-    result = "%d|%p" if has_two else "%d"
-    place = Place(ptx_line=1, instruction=opcode)
-    probe = _Probe(PtxLine(opcode=opcode, operands=(result, *texts), place=place), parts)
-    try:
-        step = row.make(probe)
-    except (NotExecutable, ValueError, AttributeError):
-        return None
-    if set(probe.taken) != set(names) or set(probe.given) != set(result.split("|")):
-        return None
-    if not (step.is_pure or row.meets or table):
-        return None
-    kinds = [_domain(opcode, probe.taken[name]) for name in names]
-    if row.meets:
-        kinds[-1] = "b32"
-    results = tuple(_domain(opcode, kind, is_result=True) for kind in probe.given.values())
-    return OpcodeForm(opcode, results, tuple(kinds), row.meets, table)
-
-
 def _domain(opcode: str, kind: str, *, is_result: bool = False) -> str:
     """What kind of value it is: floats are bits to a row, and no others may be taken for them."""
     words = opcode.split(".")
     if words[0] == "cvt" and words[1] != "pack":
         *_, to, source = words
         kind = to if is_result else source
-        return {"tf32": "f32"}.get(kind, kind if kind in BITS else f"b{max(_bits_of(kind), 16)}")
-    fitting = [word for word in words if word in _FLOATS and BITS[word] == BITS[kind]]
+        return {"tf32": "f32"}.get(
+            kind, kind if kind in TYPE_BITS else f"b{max(_bits_of(kind), 16)}"
+        )
+    fitting = [word for word in words if word in _FLOATS and TYPE_BITS[word] == TYPE_BITS[kind]]
     return fitting[0] if kind[0] == "b" and fitting else kind
 
 
@@ -401,7 +322,7 @@ class _Writer:
         return hex(self.draw.randrange(1 << 16))
 
     def constant(self, kind: str) -> str:
-        draw, bits = self.draw, BITS[kind]
+        draw, bits = self.draw, TYPE_BITS[kind]
         if kind == "f32":
             return f"0f{draw.choice(_FLOAT_EDGES):08X}"
         if kind == "f64":
@@ -641,7 +562,7 @@ def listing(head: str, forms: Sequence[OpcodeForm]) -> tuple[str, dict[int, Opco
     """
     lines = [*head.splitlines(), '.file 1 "k"', ".visible .entry k(.param .u64 out)", "{"]
     lines += [
-        f".reg {_WIDTHS['pred' if domain == 'pred' else BITS[domain]]} %{prefix}<6>;"
+        f".reg {_WIDTHS['pred' if domain == 'pred' else TYPE_BITS[domain]]} %{prefix}<6>;"
         for domain, prefix in _PREFIXES.items()
     ]
     lines += [".reg .b64 %out;", ".reg .b32 %z;", "ld.param.u64 %out, [out];"]
@@ -651,7 +572,7 @@ def listing(head: str, forms: Sequence[OpcodeForm]) -> tuple[str, dict[int, Opco
         names = [f"%{_PREFIXES[kind]}{number}" for number, kind in enumerate(kinds)]
         results, operands = names[: len(form.results)], names[len(form.results) :]
         if form.table is not None:
-            operands.insert(form.table, _TABLE)
+            operands.insert(form.table, LOP3_TABLE)
         if form.meets:
             operands[-1] = "0xffffffff"
         lines.append(f".loc 1 {len(lines) + 2} 0")
@@ -661,7 +582,7 @@ def listing(head: str, forms: Sequence[OpcodeForm]) -> tuple[str, dict[int, Opco
             if kind == "pred":
                 lines += [f"selp.u32 %z, 1, 0, {name};", "st.global.u32 [%out], %z;"]
             else:
-                lines.append(f"st.global.b{BITS[kind]} [%out], {name};")
+                lines.append(f"st.global.b{TYPE_BITS[kind]} [%out], {name};")
     return "\n".join([*lines, "ret;", "}", ""]), places
 
 
@@ -709,7 +630,7 @@ def _results(writer: _Writer, draw: random.Random) -> list[str]:
 
 def _declared(writer: _Writer) -> Iterator[str]:
     for domain, names in writer.used.items():
-        width = _WIDTHS["pred"] if domain == "pred" else _WIDTHS[BITS[domain]]
+        width = _WIDTHS["pred"] if domain == "pred" else _WIDTHS[TYPE_BITS[domain]]
         yield f"\t.reg {width} {', '.join(names)};"
     for number, _ in enumerate(writer.counters):
         yield f"\t.reg .b32 %k{number}, %b{number};"
@@ -754,7 +675,7 @@ def _first_value(draw: random.Random, domain: str, name: str, writer: _Writer) -
         yield f"\tcvt.f64.f32 {name}, %z0;"
     elif domain == "f32":
         yield f"\tld.global.f32 {name}, [%in+{half + 4 * draw.randrange(WORDS // 2)}];"
-    elif BITS[domain] == 16:
+    elif TYPE_BITS[domain] == 16:
         kind = "u16" if domain == "b16" else "b16"
         yield f"\tld.global.{kind} {name}, [%in+{2 * draw.randrange(WORDS)}];"
     elif domain == "b32" and way < 0.12:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import structs
 
-from gpu_emulator.steps import Array
 from gpu_emulator.values import Pointer, Scalar
 from harness.hunt.generator import comparable, launch_of
 from harness.hunt.voting import Answer, Vote, Voter, counted
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import Together
+from harness.run.comparing import Array
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
 from harness.run.gpu.packing import Answers, Destination
 from harness.run.gpu.trip import Trip, TripCase

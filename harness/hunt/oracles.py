@@ -19,13 +19,14 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from gpu_emulator.sass.decoding import is_known
-from gpu_emulator.steps import NotExecutable
+from gpu_emulator.api import knows_sass
+from gpu_emulator.ptx.forms import OpcodeForm
+from gpu_emulator.values import NotExecutable
 from harness.frontends.assemble import CODE
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.hunt import voting
 from harness.hunt.disassembly import BASE, Word, WordText, read_texts, sass_of, words_of
-from harness.hunt.generator import RESULTS, THREADS, OpcodeForm, listing
+from harness.hunt.generator import RESULTS, THREADS, listing
 from harness.hunt.growth import SECONDS, TIME, growth_of, seconds_allowed
 from harness.hunt.on_gpu import AssembledModule, Launcher
 from harness.hunt.voting import Answer, Vote, Voter
@@ -404,7 +405,7 @@ class Oracles:
         for row in (folder / "stdout").read_text().splitlines():
             if place := _SASS_LINE.search(row):
                 line = int(place[1])
-            elif (code := _SASS.match(row)) and not is_known(code[1]):
+            elif (code := _SASS.match(row)) and not knows_sass(code[1]):
                 unknown.add(line)
         return [form for line, form in places.items() if line not in unknown]
 

@@ -22,9 +22,9 @@ import numpy.ma
 import numpy.random
 
 from gpu_emulator.api import run
-from gpu_emulator.steps import Array
 from gpu_emulator.values import Budget, Checks, Cubin, Launch, Outcome, Schedule
 from harness.hunt.generator import RESULTS, comparable, launch_of
+from harness.run.comparing import Array
 
 JOB, ANSWERS, RIGHT = "job.json", "answers.jsonl", "{}.right"
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from acted_machines import Threads
 
+from gpu_emulator.ptx.forms import OpcodeForm
 from gpu_emulator.sass.cubin import read_entry
 from gpu_emulator.sass.listing import code_sections, read_section
 from harness.cells.places import CompileOptions, at_bench
@@ -20,7 +21,7 @@ from harness.frontends.registry import front_end
 from harness.hunt import growth
 from harness.hunt import oracles as asked_oracles
 from harness.hunt.causes import Cause, Causes, join, said_of
-from harness.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
+from harness.hunt.generator import Generator, opcode_forms, some_forms
 from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.hunting import HuntState, keep_hunt
 from harness.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of

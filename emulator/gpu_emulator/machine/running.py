@@ -22,8 +22,8 @@ import numpy as np
 from gpu_emulator.state.batch import Batch
 from gpu_emulator.state.frame import Frame, Parting, Trouble
 from gpu_emulator.state.happens_before import Unordered
-from gpu_emulator.steps import FIRST_SLOT, MASK, WARP, Array, NotExecutable, Section
-from gpu_emulator.values import Place
+from gpu_emulator.steps import FIRST_SLOT, MASK, WARP, Array, Section
+from gpu_emulator.values import NotExecutable, Place
 
 _MOST = 4
 

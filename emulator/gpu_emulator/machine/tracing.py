@@ -19,8 +19,17 @@ import numpy as np
 
 from gpu_emulator.machine.launching import Read, run
 from gpu_emulator.state.recording import ANOTHER, AccessSpan, Event, Recording
-from gpu_emulator.steps import WARP, Array, NotExecutable
-from gpu_emulator.values import Budget, Element, Launch, Schedule, Trace, TraceInput, TraceLink
+from gpu_emulator.steps import WARP, Array
+from gpu_emulator.values import (
+    Budget,
+    Element,
+    Launch,
+    NotExecutable,
+    Schedule,
+    Trace,
+    TraceInput,
+    TraceLink,
+)
 
 _MOST_LINKS = 2000
 _MOST_BYTES = 1 << 29

@@ -7,7 +7,7 @@ writes is there for all of its lanes.
 
 A row of the table is `@computed(template, signature, evidence=...)` above a function of arrays, or
 `@opcode(template, evidence=...)` above a function that makes a `Step` (of a place, where it needs
-one). A template is spelled as `templates.py` says: what no template matches as a whole is refused
+one). A template is spelled as `opcodes.py` says: what no template matches as a whole is refused
 by name. `evidence` says where the meaning comes from.
 
 A signature is `results = operands`, a word for each: `b32`, `s32`, `b64`, `f32`, `pred`, ... (the
@@ -27,21 +27,20 @@ from typing import Any
 
 import numpy as np
 
+from gpu_emulator.opcodes import OpcodeRow, OpcodeTable
 from gpu_emulator.sass.listing import Instruction, Operand, read_instruction, read_operand
 from gpu_emulator.steps import (
     BITS,
     DTYPES,
     FIRST_SLOT,
     Array,
-    NotExecutable,
     Reader,
     Registers,
     Slots,
     Step,
     under,
 )
-from gpu_emulator.templates import parts_of
-from gpu_emulator.values import Place
+from gpu_emulator.values import NotExecutable, Place
 
 SPECIAL = {
     "SR_TID.X": "%tid.x", "SR_TID.Y": "%tid.y", "SR_TID.Z": "%tid.z", "SR_CTAID.X": "%ctaid.x",
@@ -333,42 +332,9 @@ def immediate(text: str, kind: str) -> Array | None:
     return np.array([[value % (1 << 8 * dtype.itemsize)]], dtype=f"u{dtype.itemsize}").view(dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class OpcodeRow:
-    """One row. `begins`: a block begins here, for lanes wait for each other or may have to wait.
-
-    `is_plain`: the order of warps cannot matter for it where every access is ordered.
-    """
-
-    template: str
-    make: Callable[[Binder], Made]
-    evidence: str
-    waits: bool
-    meets: bool
-    is_plain: bool
-
-
-ROWS: dict[str, list[OpcodeRow]] = {}
-
-
-def opcode(
-    *templates: str, evidence: str, waits: bool = False, meets: bool = False, is_plain: bool = True
-) -> Callable[[Callable[[Binder], Made]], Callable[[Binder], Made]]:
-    """Enter a row for each template; the function makes the step."""
-
-    def enter(make: Callable[[Binder], Made]) -> Callable[[Binder], Made]:
-        for template in templates:
-            head = re.split(r"[.?]", template)[0]
-            for base in head.split("|"):
-                row = OpcodeRow(
-                    base + template[len(head) :], make, evidence, waits, meets, is_plain
-                )
-                ROWS.setdefault(base, []).append(row)
-        return make
-
-    return enter
-
-
+Maker = Callable[[Binder], Made]
+TABLE = OpcodeTable[Maker]()
+opcode = TABLE.enter
 _WORD = re.compile(r"([-~|]*)(\w+)(\??)")
 
 
@@ -483,7 +449,7 @@ class Bound:
     """What an instruction becomes: all that depends on its text alone."""
 
     made: Made
-    row: OpcodeRow
+    row: OpcodeRow[Maker]
     reads: frozenset[int]
     constants: frozenset[tuple[int, int]]
     accesses: frozenset[tuple[str, int]]
@@ -501,16 +467,7 @@ class Bound:
         return Step(run, step.writes, reads_old=True)
 
 
-@lru_cache(maxsize=1 << 10)
-def find_row(name: str) -> tuple[OpcodeRow, dict[str, str]] | None:
-    """The row that knows an opcode, and its modifiers by name; None if no row does."""
-    words = name.split(".")
-    for row in ROWS.get(words[0], ()):
-        parts = parts_of(row.template, words)
-        if parts is not None:
-            return row, parts
-    return None
-
+find_row = lru_cache(maxsize=1 << 10)(TABLE.find)
 
 _NEVER = Step(lambda _: None, is_pure=True)
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from gpu_emulator.steps import SHARED_BASE, NotExecutable, Variable
-from gpu_emulator.values import Launch
+from gpu_emulator.steps import SHARED_BASE, Variable
+from gpu_emulator.values import Launch, NotExecutable
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -48,7 +48,6 @@ from gpu_emulator.state.frame import Frame
 from gpu_emulator.steps import (
     Array,
     Entry,
-    NotExecutable,
     Program,
     Reader,
     Region,
@@ -59,7 +58,7 @@ from gpu_emulator.steps import (
     Variable,
     merging,
 )
-from gpu_emulator.values import Cubin, Launch, Place
+from gpu_emulator.values import Cubin, Launch, NotExecutable, Place
 
 _WIDEST = 16
 _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)

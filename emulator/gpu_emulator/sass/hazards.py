@@ -21,10 +21,9 @@ from typing import TypeAlias
 
 from gpu_emulator.sass.binder import bind, slot_of
 from gpu_emulator.sass.cubin import CubinEntry
-from gpu_emulator.sass.decoding import BRANCHES, SERIAL, is_known, read_branch
+from gpu_emulator.sass.decoding import BRANCHES, SERIAL, code_of, is_known, read_branch
 from gpu_emulator.sass.listing import SassLine, read_instruction
-from gpu_emulator.steps import NotExecutable
-from gpu_emulator.values import Place
+from gpu_emulator.values import Cubin, NotExecutable, Place
 
 # Opcodes whose results come in the order in which they were issued, those of a line together.
 _IN_ORDER = ("MUFU I2F F2I F2F FRND POPC FLO BREV", "SHFL LDS LDSM", "S2R S2UR", "LDC")
@@ -97,14 +96,20 @@ class _Issue:
     following: tuple[int, ...]
 
 
-def find_hazards(
-    header: CubinEntry, lines: Sequence[SassLine], labels: dict[str, int]
-) -> list[Hazard]:
-    """All hazards of an entry, given as `code_of` does, in the order of their first instructions.
+def find_hazards(cubin: Cubin, entry: str) -> list[Hazard]:
+    """All hazards of an entry of a cubin, in the order of their first instructions.
 
     Raises:
-        NotExecutable: it is not known where a branch leads, or the listing has no encoding.
+        NotExecutable: there is no such entry, it is not known where a branch leads, or the listing
+            has no encoding.
     """
+    return hazards_of(*code_of(cubin, entry))
+
+
+def hazards_of(
+    header: CubinEntry, lines: Sequence[SassLine], labels: dict[str, int]
+) -> list[Hazard]:
+    """As `find_hazards`, of an entry as `code_of` gives it."""
     code = [_issue(header, line, labels) for line in lines]
     found: list[Hazard] = []
     for number, issue in enumerate(code):

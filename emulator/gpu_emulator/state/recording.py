@@ -16,8 +16,8 @@ import numpy as np
 from gpu_emulator.state.frame import TENSOR_MEMORY, Frame, Memory, Touch
 from gpu_emulator.state.happens_before import Task
 from gpu_emulator.state.watching import RaceWatch, Watched
-from gpu_emulator.steps import WARP, Array, NotExecutable, Region
-from gpu_emulator.values import Element, Place
+from gpu_emulator.steps import WARP, Array, Region
+from gpu_emulator.values import Element, NotExecutable, Place
 
 ANOTHER = -1
 """The writer of what another CTA wrote; 0 is that of what nothing has written."""

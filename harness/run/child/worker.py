@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from gpu_emulator.api import origins, run, trace
-from gpu_emulator.steps import Array
 from gpu_emulator.values import Allocation, Budget, Cubin, Launch, Schedule
+from harness.run.comparing import Array
 from harness.run.emulator_jobs import (
     BESIDE,
     OF_OUTCOME,

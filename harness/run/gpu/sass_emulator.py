@@ -6,10 +6,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gpu_emulator.sass.decoding import code_of
 from gpu_emulator.sass.hazards import find_hazards
-from gpu_emulator.steps import NotExecutable
-from gpu_emulator.values import Cubin
+from gpu_emulator.values import Cubin, NotExecutable
 from harness.frontends.assemble import list_cubin
 from harness.frontends.bench import Workbench
 from harness.io.processes.tasks import in_parallel
@@ -119,7 +117,7 @@ async def check_schedule(bench: Workbench, cubin: str, entry: str) -> SanitizerF
     get = bench.store.artifacts.get
     text = get(listing.artifacts["listing"]).decode(errors="replace")
     try:
-        found = find_hazards(*code_of(Cubin(elf=get(cubin), listing=text), entry))
+        found = find_hazards(Cubin(elf=get(cubin), listing=text), entry)
     except NotExecutable as error:
         return SanitizerFacts(tool="schedule", errors=None, words=str(error))
     words = f"statically suspect: {found[0]}" if found else ""

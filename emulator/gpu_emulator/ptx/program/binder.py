@@ -16,14 +16,13 @@ types among each other, and state spaces, keep theirs (seen with 13.5.37). So do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import product
 from operator import itemgetter
 
 import numpy as np
 
+from gpu_emulator.opcodes import OpcodeRow, OpcodeTable, elements
 from gpu_emulator.ptx.program.listing import EntryListing, PtxLine
 from gpu_emulator.ptx.text.constants import constant, float_bits, integer
 from gpu_emulator.ptx.text.facts import split_operands
@@ -32,7 +31,6 @@ from gpu_emulator.steps import (
     CANONICAL,
     DTYPES,
     Array,
-    NotExecutable,
     Reader,
     Registers,
     Slots,
@@ -42,8 +40,7 @@ from gpu_emulator.steps import (
     is_signed,
     under,
 )
-from gpu_emulator.templates import elements, parts_of
-from gpu_emulator.values import Place
+from gpu_emulator.values import NotExecutable, Place
 
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*([^\[\]]+)|(-[^\[\]]+))?\]\Z")
 _SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*([+-].+)?\Z")
@@ -353,60 +350,8 @@ _ORDERED = (
 Maker = Callable[[Binder], Step]
 
 
-@dataclass(frozen=True, slots=True)
-class OpcodeRow:
-    """One row: its template, and what makes a step of a line.
-
-    `waits`: threads may have to wait here for others. `meets`: the lanes of a mask wait for each
-    other here.
-    """
-
-    template: str
-    make: Maker
-    waits: bool
-    meets: bool
-
-    def spellings(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """Every opcode of this row, and what it has for each named element."""
-        ways = [
-            [*([(name, "")] if is_optional else []), *((name, ".".join(one)) for one in choices)]
-            for is_optional, name, choices in elements(self.template)
-        ]
-        for chosen in product(*ways):
-            parts = {name: word for name, word in chosen if name}
-            yield ".".join(word for _, word in chosen if word), parts
-
-    def spelled(self, words: Sequence[str]) -> str | None:
-        """An opcode in the template's order; None if its words are not those of the template."""
-        unused, chosen = list(words), []
-        for is_optional, _, choices in elements(self.template):
-            word = next((candidate for candidate in unused if (candidate,) in choices), None)
-            if word is None and not is_optional:
-                return None
-            if word is not None:
-                unused.remove(word)
-                chosen.append(word)
-        for kind in (_TYPE, _SPACE):
-            if [w for w in words if kind.match(w)] != [w for w in chosen if kind.match(w)]:
-                return None
-        return ".".join(chosen) if not unused else None
-
-
-ROWS: dict[str, list[OpcodeRow]] = {}
-
-
-def opcode(*templates: str, waits: bool = False, meets: bool = False) -> Callable[[Maker], Maker]:
-    """Enter a row for each template; the function makes the step."""
-
-    def enter(make: Maker) -> Maker:
-        for template in templates:
-            head = re.split(r"[.?]", template)[0]
-            for base in head.split("|"):
-                row = OpcodeRow(base + template[len(head) :], make, waits, meets)
-                ROWS.setdefault(base, []).append(row)
-        return make
-
-    return enter
+TABLE = OpcodeTable[Maker]()
+opcode = TABLE.enter
 
 
 def without_effect(*templates: str) -> None:
@@ -435,21 +380,32 @@ def computed(
 
 
 @cache
-def find_row(name: str) -> tuple[OpcodeRow, dict[str, str]] | None:
+def find_row(name: str) -> tuple[OpcodeRow[Maker], dict[str, str]] | None:
     """The row that knows an opcode and the modifiers by name; None if no row does."""
-    words = in_order(name).split(".")
-    for row in ROWS.get(words[0], ()):
-        parts = parts_of(row.template, words)
-        if parts is not None:
-            return row, parts
-    return None
+    return TABLE.find(in_order(name))
 
 
 @cache
 def in_order(name: str) -> str:
     """An opcode with its modifiers in the order of its row; what no row knows, as it is."""
     words = name.split(".")
-    rows = ROWS.get(words[0], ())
-    if words[0] in _ORDERED or any(parts_of(row.template, words) is not None for row in rows):
+    if words[0] in _ORDERED or TABLE.find(name):
         return name
-    return next(filter(None, (row.spelled(words) for row in rows)), name)
+    rows = TABLE.rows.get(words[0], ())
+    return next(filter(None, (_spelled(row.template, words) for row in rows)), name)
+
+
+def _spelled(template: str, words: Sequence[str]) -> str | None:
+    """An opcode in the template's order; None if its words are not those of the template."""
+    unused, chosen = list(words), []
+    for is_optional, _, choices in elements(template):
+        word = next((candidate for candidate in unused if (candidate,) in choices), None)
+        if word is None and not is_optional:
+            return None
+        if word is not None:
+            unused.remove(word)
+            chosen.append(word)
+    for kind in (_TYPE, _SPACE):
+        if [w for w in words if kind.match(w)] != [w for w in chosen if kind.match(w)]:
+            return None
+    return ".".join(chosen) if not unused else None

@@ -28,7 +28,6 @@ from gpu_emulator.ptx.text.registers import dominators
 from gpu_emulator.steps import (
     CANONICAL,
     SHARED_BASE,
-    NotExecutable,
     Program,
     Reader,
     Region,
@@ -39,7 +38,7 @@ from gpu_emulator.steps import (
     laid_out,
     merging,
 )
-from gpu_emulator.values import Place
+from gpu_emulator.values import NotExecutable, Place
 
 _LEAVES = ("ret", "exit")
 _BRANCHES = ("bra", "brx", *_LEAVES)

@@ -20,8 +20,8 @@ from gpu_emulator.ptx.text.document import Document, Function, Head, parse, read
 from gpu_emulator.ptx.text.document import StatementKind as Kind
 from gpu_emulator.ptx.text.facts import NAME, Instruction, split_operands
 from gpu_emulator.ptx.text.registers import Declared, declared_registers, without_scopes
-from gpu_emulator.steps import BITS, MOST_BYTES, Entry, NotExecutable, Variable
-from gpu_emulator.values import Place
+from gpu_emulator.steps import BITS, MOST_BYTES, Entry, Variable
+from gpu_emulator.values import NotExecutable, Place
 
 # Bytes of one element of each fundamental type.
 SIZES = {

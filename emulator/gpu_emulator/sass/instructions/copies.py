@@ -18,8 +18,8 @@ from gpu_emulator.state.barriers import COPIES
 from gpu_emulator.state.bulk import READ
 from gpu_emulator.state.copies import begin_copy, begin_counted
 from gpu_emulator.state.frame import Frame, MemoryOperand, scatter, semantics_of
-from gpu_emulator.steps import BITS, NotExecutable, Reader, Registers, Step
-from gpu_emulator.values import Place
+from gpu_emulator.steps import BITS, Reader, Registers, Step
+from gpu_emulator.values import NotExecutable, Place
 
 _SIZES = {"": 4, "64": 8, "128": 16}
 

@@ -26,7 +26,8 @@ from gpu_emulator.numbers.formats import from_float64, to_float32
 from gpu_emulator.sass.binder import Binder, bound, computed, immediate, opcode
 from gpu_emulator.sass.instructions.integers import JOIN
 from gpu_emulator.sass.listing import Operand
-from gpu_emulator.steps import Array, NotExecutable, Reader, Registers, Step
+from gpu_emulator.steps import Array, Reader, Registers, Step
+from gpu_emulator.values import NotExecutable
 
 _FORMS = "benchmarks/sass_forms.py"
 _ROUND = "?{rounding:RM|RP|RZ}"

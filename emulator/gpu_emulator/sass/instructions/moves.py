@@ -12,7 +12,8 @@ import numpy as np
 from gpu_emulator.numbers.integers import permuted
 from gpu_emulator.sass.binder import RETURN, Binder, Made, bound, computed, immediate, opcode
 from gpu_emulator.sass.listing import Operand
-from gpu_emulator.steps import Array, NotExecutable, Reader, Registers, Step
+from gpu_emulator.steps import Array, Reader, Registers, Step
+from gpu_emulator.values import NotExecutable
 
 _BINARIES = "CUDA Binary Utilities"
 

@@ -24,8 +24,8 @@ from gpu_emulator.state import tensor_memory
 from gpu_emulator.state.frame import Frame, Trouble
 from gpu_emulator.state.lanes import leaders, side_by_side, whole_warps, write_all
 from gpu_emulator.state.tensor_memory import STORES, Group, Move
-from gpu_emulator.steps import WARP, Array, NotExecutable, Reader, Registers, Step
-from gpu_emulator.values import Place
+from gpu_emulator.steps import WARP, Array, Reader, Registers, Step
+from gpu_emulator.values import NotExecutable, Place
 
 _SEEN = (
     "of which ptxas 13.5.37 makes it; compared with the PTX that it was made of; no GPU of sm_100a"
