@@ -95,6 +95,7 @@ def page() -> str:
         numbers = len(known), len(near), read, other - read
         counts[next(words for words, number in zip(KINDS, numbers, strict=True) if number)] += 1
         forms_by_kind.update(dict(zip(KINDS, numbers, strict=True)))
+    spellings = sum(forms_by_kind.values())
     table = [f"| {words} | {counts[words]} | {forms_by_kind[words]:,} |" for words in KINDS]
     branches = ", ".join(f"`{name}`" for name in sorted(BRANCHES))
     return "\n".join(
@@ -113,8 +114,7 @@ def page() -> str:
             "How many cubins of the corpus execute, by target and ptxas, is in",
             "[run-corpus.md](run-corpus.md#the-cubins-of-the-same-cells).",
             "",
-            f"{len(TABLE.rows)} opcodes in {len(rows)} rows, {sum(forms_by_kind.values()):,} "
-            "with their",
+            f"{len(TABLE.rows)} opcodes in {len(rows)} rows, {spellings:,} with their",
             "modifiers. Each of these is counted by the strongest evidence that there is of it, a",
             "row by that of its opcodes:",
             "",
