@@ -12,7 +12,7 @@ FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long mutants rewritten docs-check site-check docs-site dist dist-check lint ruff mypy vermin benchmark same-code clean
+.PHONY: demo test test-long mutants rewritten docs-check site-check docs-site dist dist-check lint ruff mypy vermin benchmark clean
 
 $(VENV)/installed: pyproject.toml emulator/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -57,10 +57,6 @@ vermin: $(VENV)/installed
 # Every command that is shown can be given, and the first one prints what README.md says.
 docs-check: $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_docs.py tests/tools/test_readme_real.py
-
-# Says that the code of children makes the same evidence as that of a commit: no store is made again.
-same-code: $(VENV)/installed
-	$(BIN)/python benchmarks/same_code.py $(BASE)
 
 # In a headless Chromium, which has to be there (Debian: chromium and chromium-driver).
 site-check: $(VENV)/installed

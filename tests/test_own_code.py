@@ -24,7 +24,6 @@ from harness.frontends import registry
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.io.children import launch_code
 from harness.io.files.own_code import code_sha256
-from harness.io.files.same_code import SAME
 
 # How a capture and a result name the code that they follow from.
 CHILD = ("io/children", "frontends/pretend", "frontends/triton/child")
@@ -93,21 +92,6 @@ def test_the_hash_follows_every_module_below_a_place(
         deep.write_text(text)
         seen |= {code_sha256("room"), code_sha256("room/wing/module.py", "room")}
     assert len(seen) == 4
-
-
-def test_code_that_makes_what_older_code_made_counts_as_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(harness, "__file__", str(tmp_path / "__init__.py"))
-    module = tmp_path / "room" / "module.py"
-    module.parent.mkdir()
-    module.write_text("A = 1\n")
-    older = code_sha256("room")
-    module.write_text("# Moved.\nA = 1\n")
-    monkeypatch.setitem(SAME, code_sha256("room"), older)
-    assert code_sha256("room") == older
-    module.write_text("A = 2\n")
-    assert code_sha256("room") != older
 
 
 def test_the_code_that_decides_a_row_is_part_of_its_identity() -> None:

@@ -89,7 +89,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
-    """What a run came to beside its answers; `axis` and `said` are None in logs of older ones."""
+    """What a run came to beside its answers."""
 
     versions: tuple[str, ...]
     focus: int | None

@@ -66,11 +66,7 @@ async def emulate(
         InfrastructureError: the emulator cannot be started.
         UnusableArtifactError: the PTX or a buffer is damaged.
     """
-    words = msgspec.to_builtins(emulation)
-    if emulation.cubin is None:
-        # So it was before there were cubins: what is stored stays known.
-        del words["cubin"]
-    key = content_key(job=words, emulator=emulator_sha256())
+    key = content_key(job=msgspec.to_builtins(emulation), emulator=emulator_sha256())
     async with bench.once(key):
         stored = bench.find("run", key, Emulated)
         if stored:

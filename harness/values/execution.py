@@ -193,7 +193,7 @@ class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     `formal`: the letter of the memory model alone is broken, or, of `lanes`, rounding is all that
     comes of it. `words` stay the same in other configs and versions: kind, space, and the two
-    opcodes. Rows of older stores have none.
+    opcodes.
     """
 
     kind: str
@@ -202,7 +202,7 @@ class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     ptx_lines: tuple[int, int]
     source_lines: tuple[str | None, str | None]
     what: str
-    words: str = ""
+    words: str
 
 
 class TraceStep(msgspec.Struct, frozen=True, kw_only=True):

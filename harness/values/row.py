@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from harness.values.kernel import Scalar
 from harness.values.timing import TimeMs
-from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
+from harness.values.toolchain import PTXAS, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
 SCHEMA: Final = 1
@@ -27,13 +26,6 @@ class HasToolchain:
     ptxas: str | None
     spill_stores: int | None
     spill_loads: int | None
-
-    def __post_init__(self) -> None:
-        """Of Triton, `triton` decides: rows that were written before name no other compiler."""
-        if self.compiler in (None, TRITON):
-            struct: Any = self
-            force_setattr(struct, "compiler", TRITON if self.triton else None)
-            force_setattr(struct, "compiler_version", self.triton)
 
     @property
     def tool(self) -> str:

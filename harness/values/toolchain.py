@@ -51,9 +51,9 @@ _NAMERS: list[Callable[[], None]] = []
 
 
 def without_evidence(reason: str) -> str:
-    """A statement without the words that it begins with, as this version and older ones write."""
+    """A statement without the words of its evidence, with which it begins."""
     words, colon, rest = reason.partition(": ")
-    return rest if colon and words in (*EVIDENCE.values(), "emulated") else reason
+    return rest if colon and words in EVIDENCE.values() else reason
 
 
 def takes_cubins(on: str | None) -> bool:

@@ -49,6 +49,8 @@ def row(
         config=config.as_dict(),
         target=target,
         triton=triton,
+        compiler="triton",
+        compiler_version=triton,
         ptxas=ptxas,
         ptxas_origin="nvidia-cuda-nvcc",
         verdict=VerdictKind(verdict),

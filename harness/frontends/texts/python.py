@@ -110,8 +110,7 @@ def _mentioned(function: ast.FunctionDef) -> Iterator[str]:
                 yield node.attr
 
 
-# Those of this release and of older ones, whose tracebacks are stored.
-_PLACES = r"(?:child|(?:io/)?children|frontends/pretend|frontends/\w+(?:/child(?:/\w+)?)?)"
+_PLACES = r"(?:io/children|frontends/pretend|frontends/\w+(?:/child(?:/\w+)?)?)"
 # Frames of what runs inside a foreign Triton, wherever this program is installed.
 _OURS = re.compile(
     rf'  File "[^"\n]*harness/{_PLACES}/[\w.]+", line \d+, in [^\n]*\n'

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import gpu_emulator
 import harness
-from harness.io.files.same_code import SAME
 
 
 def code_sha256(*places: str) -> str:
     """Hash of modules; each place is a folder or a file, relative to the package.
 
-    What lies in `gpu_emulator/` is named so. Code that makes what older code made has its hash.
+    What lies in `gpu_emulator/` is named so.
 
     Raises:
         FileNotFoundError: there is no Python at one of them (it was moved).
@@ -29,8 +28,7 @@ def code_sha256(*places: str) -> str:
             raise FileNotFoundError(f"no module of this program in {place}")
         for module in modules:
             digest.update(module.read_bytes())
-    sha256 = digest.hexdigest()
-    return SAME.get(sha256, sha256)
+    return digest.hexdigest()
 
 
 def program_sha256() -> str:

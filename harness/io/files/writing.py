@@ -118,8 +118,6 @@ def _is_old(folder: Path) -> bool:
 _LOCK_SECONDS = 1800.0
 _LOCKS = ".locks"
 _PARTIAL = re.compile(r"\.partial-(?P<name>.+)-[0-9a-f]{8}")
-# An install takes at most half an hour; a folder without a stamp is left over once it is older.
-_STALE_SECONDS = 2 * 3600.0
 
 
 def ensure_folder(destination: Path, *, marker: str, fill: Callable[[Path], bytes]) -> Path:
@@ -258,10 +256,7 @@ def locked(destination: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[Non
 def _sweep(destination: Path) -> None:
     """Delete what killed processes left beside `destination`, whose lock we hold."""
     stamps = (destination.parent / _LOCKS).glob(".partial-*.stamp")
-    stamped = {stamp.name.removesuffix(".stamp") for stamp in stamps}
-    # A child that outlived its killed install, as older versions let it, comes without a stamp.
-    stale = {path.name for path in destination.parent.glob(".partial-*") if _is_stale(path)}
-    for name in sorted(stamped | stale):
+    for name in sorted(stamp.name.removesuffix(".stamp") for stamp in stamps):
         partial = destination.with_name(name)
         match = _PARTIAL.fullmatch(name)
         if not match:
@@ -273,14 +268,6 @@ def _sweep(destination: Path) -> None:
         # Held by a living process: it is still filling that folder.
         with contextlib.suppress(InfrastructureError), locked(owner, seconds=0):
             _sweep_leftover(partial)
-
-
-def _is_stale(partial: Path) -> bool:
-    with contextlib.suppress(OSError):
-        facts = partial.lstat()
-        is_ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
-        return is_ours and facts.st_mtime < time.time() - _STALE_SECONDS
-    return False
 
 
 def _sweep_leftover(partial: Path) -> None:

@@ -58,6 +58,8 @@ def keep(
         config=cell.config.as_dict(),
         target="sm_100a",
         triton=triton,
+        compiler="triton" if triton else None,
+        compiler_version=triton,
         ptxas=ptxas,
         ptxas_origin="nvidia-cuda-nvcc",
         verdict=VerdictKind.OK if works else VerdictKind.PTXAS_ICE,

@@ -27,6 +27,8 @@ def row(verdict: str, **fields: Any) -> Row:
         "config": {},
         "target": "sm_90a",
         "triton": "3.6.0",
+        "compiler": "triton",
+        "compiler_version": "3.6.0",
         "ptxas": "13.0.0",
         "ptxas_origin": "nvidia-cuda-nvcc",
         "verdict": VerdictKind(verdict),

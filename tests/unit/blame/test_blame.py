@@ -479,6 +479,8 @@ def spills(stores: int, regs: int) -> Row:
         **values,
         config={},
         triton="3.6.0",
+        compiler="triton",
+        compiler_version="3.6.0",
         verdict=VerdictKind.SICK if stores > 500 else VerdictKind.OK,
         reason="spills",
         stage="cubin",

@@ -117,6 +117,8 @@ def test_a_stored_row_is_selected_by_all_that_names_it() -> None:
         config={"num_warps": 4},
         target="sm_90a",
         triton="3.6.0",
+        compiler="triton",
+        compiler_version="3.6.0",
         ptxas="13.0.88",
         ptxas_origin="nvidia-cuda-nvcc",
         verdict=VerdictKind.OK,

@@ -39,6 +39,8 @@ def facts(
         config=dict(config),
         target=target,
         triton=triton,
+        compiler="triton" if triton else None,
+        compiler_version=triton,
         ptxas=ptxas,
         ptxas_origin="bundled" if bundled else "nvidia-cuda-nvcc",
         verdict=VerdictKind(verdict),

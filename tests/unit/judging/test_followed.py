@@ -41,6 +41,8 @@ def row(verdict: str, **fields: Any) -> Row:
         "config": {},
         "target": "sm_90a",
         "triton": "3.6.0",
+        "compiler": "triton",
+        "compiler_version": "3.6.0",
         "ptxas": "12.8.93",
         "ptxas_origin": "bundled",
         "verdict": VerdictKind(verdict),
@@ -51,7 +53,8 @@ def row(verdict: str, **fields: Any) -> Row:
 
 def spilling(stores: int, *, regs: int = 255, triton: str = "3.6.0") -> Row:
     """Of a kernel that compiles: sick from 1,024 B of spill traffic on."""
-    numbers = {"n_regs": regs, "spill_stores": stores, "spill_loads": stores, "triton": triton}
+    numbers: dict[str, Any] = {"n_regs": regs, "spill_stores": stores, "spill_loads": stores}
+    numbers |= {"triton": triton, "compiler_version": triton}
     if 2 * stores < 1024:
         return row("ok", **numbers)
     return row("sick", stage="cubin", signature="s", **numbers)

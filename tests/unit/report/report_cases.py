@@ -54,6 +54,8 @@ def row(warps: int, verdict: str, reason: str, **more: object) -> Row:
         "config": {"num_warps": warps},
         "target": "sm_100a",
         "triton": "3.6.0",
+        "compiler": "triton",
+        "compiler_version": "3.6.0",
         "ptxas": "13.1.80",
         "ptxas_origin": "nvidia-cuda-nvcc",
         "verdict": VerdictKind(verdict),
@@ -310,6 +312,7 @@ def race(
         ptx_lines=lines,
         source_lines=sources,
         what=what,
+        words="write-read, shared; st ld",
     )
 
 
@@ -323,7 +326,7 @@ RAN = RunRow(
     triton="3.6.0",
     on="emulator",
     run=RunVerdict.WRONG_RESULT,
-    run_reason="emulated: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated",
+    run_reason="emulated PTX: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated",
     run_signature="ba9876543210",
     reference="num_stages=1 on sm_80, emulated",
     schedule="first/late",
@@ -369,7 +372,7 @@ def executed(triton: str, verdict: str, reason: str, **more: object) -> Row:
 
 
 WRONG = executed("3.6.0", "wrong_result", RAN.run_reason, stage="run", signature=RAN.run_signature)
-RIGHT = executed("3.8.0", "right", "emulated: agrees with num_stages=1 on sm_80, emulated")
+RIGHT = executed("3.8.0", "right", "emulated PTX: agrees with num_stages=1 on sm_80, emulated")
 NOT_RUN = executed("3.4.0", "not_run", "it does not compile: rejected, no such feature")
 ONE_STAGE = executed(
     "3.6.0",
@@ -437,7 +440,9 @@ EXECUTED = replace(
         shown=RAN,
         is_comparing=True,
     ),
-    ways=(KnownWorkaround(change="num_stages 2 -> 1", row=ONE_STAGE, evidence="emulated: right"),),
+    ways=(
+        KnownWorkaround(change="num_stages 2 -> 1", row=ONE_STAGE, evidence="emulated PTX: right"),
+    ),
     ways_from=WRONG,
     attachments=(
         attachment("min.py", SOURCE, "the smallest input that shows it"),

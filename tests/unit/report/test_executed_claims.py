@@ -133,7 +133,7 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
         "triton-3.8.0/emulator: 'right' is stored, its evidence gives 'wrong_result'",
     ),
     "a version that could not be determined": (
-        with_cell(NOT_RUN, verdict=VerdictKind.RIGHT, reason="emulated: agrees"),
+        with_cell(NOT_RUN, verdict=VerdictKind.RIGHT, reason="emulated PTX: agrees"),
         "'not_run' is stored, its evidence gives 'right'",
     ),
     "a workaround, and the blame that rests on it": (

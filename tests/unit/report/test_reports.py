@@ -187,7 +187,7 @@ def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
 
 
 def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
-    case = structs.replace(CRASH, triton=None, config={})
+    case = structs.replace(CRASH, triton=None, compiler=None, compiler_version=None, config={})
     dossier = replace(
         IN_PTXAS, case=case, rows=(case,), is_ptx=True, function="mine.ptx", origin=None, ways=None
     )
@@ -206,7 +206,7 @@ def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
     "place",
     [
         *("frontends/triton/child", "frontends/triton/child/launches", "frontends/pretend"),
-        *("io/children", "children", "child"),
+        "io/children",
     ],
 )
 def test_a_traceback_has_no_frames_of_ours_and_names_packages_only(place: str) -> None:
@@ -223,7 +223,7 @@ def test_a_traceback_has_no_frames_of_ours_and_names_packages_only(place: str) -
 
 
 def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
-    reason = "emulated: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated"
+    reason = "emulated PTX: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated"
     wrong = structs.replace(
         TRAP,
         cell="scan/default/num_warps=4@sm_100a/triton-3.6.0/emulator",
@@ -285,6 +285,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
         ptx_lines=(7, 9),
         source_lines=("k.py:3", None),
         what="no fence.proxy.async orders them",
+        words="write-read, shared; st ld",
     )
     racing = structs.replace(executed, run=RunVerdict.RACE, races=(race,))
     text = render_report(replace(dossier, executed=racing), Upstream.TRITON).text

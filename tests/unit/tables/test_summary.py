@@ -31,6 +31,8 @@ def row(
         config={"num_warps": warps, "BLOCK": 64},
         target=target,
         triton=triton,
+        compiler="triton" if triton else None,
+        compiler_version=triton,
         ptxas="12.8.93" if target == "sm_80" else "12.9.86",
         ptxas_origin="bundled",
         verdict=VerdictKind(verdict),

@@ -34,6 +34,8 @@ def row(
         config=dict(config),
         target="sm_90a",
         triton=triton,
+        compiler="triton" if triton else None,
+        compiler_version=triton,
         ptxas=ptxas,
         ptxas_origin="wheel",
         verdict=VerdictKind(verdict),

@@ -25,6 +25,8 @@ def row(cubin: str) -> Row:
         config={},
         target="sm_90a",
         triton="3.6.0",
+        compiler="triton",
+        compiler_version="3.6.0",
         ptxas="13.0.88",
         ptxas_origin="x",
         verdict=VerdictKind.OK,

@@ -49,6 +49,8 @@ def row(verdict: str = "sick", spills: int | None = 1000, **more: object) -> Row
         "config": {},
         "target": "sm_100a",
         "triton": "3.6.0",
+        "compiler": "triton",
+        "compiler_version": "3.6.0",
         "ptxas": "12.9.86",
         "ptxas_origin": "bundled",
         "verdict": VerdictKind(verdict),
@@ -368,7 +370,9 @@ def test_what_is_not_known_is_not_compared() -> None:
 def test_what_is_right_is_no_trouble_and_says_on_which_inputs() -> None:
     wrong, right, ran = (row(verdict, spills=None) for verdict in ("wrong_result", "right", "ran"))
     assert merit(right) == merit(ran) < merit(wrong)
-    said = emulated_numerics(structs.replace(right, reason="emulated: agrees with the reference"))
+    said = emulated_numerics(
+        structs.replace(right, reason="emulated PTX: agrees with the reference")
+    )
     assert said.known is Equivalence.EMULATED
     assert said.reason == "right on these inputs: agrees with the reference"
     assert emulated_numerics(ran).reason.startswith("nothing is wrong on these inputs")

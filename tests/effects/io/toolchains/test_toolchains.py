@@ -400,22 +400,6 @@ def test_uv_dies_with_an_install_that_is_killed(served: LocalIndex, empty_cache:
     stall.set()
 
 
-def test_stale_partial_folder_without_a_stamp_is_swept(
-    served: LocalIndex, empty_cache: Path
-) -> None:
-    """A uv that outlived its install, as older versions let it, made it again after a sweep."""
-    places = empty_cache / "toolchains"
-    names = ("ptxas-13.1.115-01234567", "triton-3.6.0-89abcdef", "ptxas-13.0.88-xyz")
-    stale, other, strange = (places / f".partial-{name}" for name in names)
-    for folder in (stale, other, strange):
-        (folder / "nvidia").mkdir(parents=True)
-        os.utime(folder, (1, 1))
-    link = places / ".partial-ptxas-13.1.115-76543210"
-    link.symlink_to(strange)
-    install_ptxas("13.1.115")
-    assert entries(empty_cache) == sorted([link.name, strange.name, "ptxas-13.1.115"])
-
-
 def test_child_that_outlives_a_killed_install(served: LocalIndex, empty_cache: Path) -> None:
     file, stall = stalled_file(served)
     victim = start_install("13.1.115")
