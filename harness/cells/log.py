@@ -48,6 +48,8 @@ _PREFIX = re.compile(
 _LONGEST = 20_000
 # Lines between what ptxas says and the PTX below it: its other complaints, and the command.
 _NEAR = 60
+# Lines behind a module in which the pass stands that failed.
+_PASS_NEAR = 20
 # More clues of one kind are counted.
 _MOST = 100
 # Of Python, of IPython, which numbers its lines, and of a process that dies (without a comma).
@@ -62,13 +64,17 @@ _INSIDE_COMPILER = re.compile(r"/(?:triton|tilelang|tvm|cutlass|helion|cuda/tile
 # Of triage: what records launches.
 _OWN = re.compile(r"(?:^|/)harness/(?:frontends|io)/")
 _NOT_DEFINED = re.compile(r"Value '(sm_(\d{2,3})\w?)' is not defined for option 'gpu-name'")
+_NEWER_PTX = re.compile(r"Unsupported \.version (\d{1,2}\.\d{1,2}); current version is")
 _OF_TRITON = re.compile(r".*/triton/(?:runtime|compiler|backends|language)/")
 _COMMAND = re.compile(r"Repro command: (\S.*)")
-_GPU_NAME = re.compile(r"--gpu-name[= ](sm_\w{2,5})")
+_GPU_NAME = re.compile(r"--gpu-name[= ](sm_[1-9]\d{1,2}[af]?)\b")
 _PTX_FILE = re.compile(r"(\S+\.ptx) -o ")
 _PTX_BEGINS = re.compile(r"\.version \d{1,2}\.\d{1,2}\s*")
 _PTX_ENDS = re.compile(r"={20,}|-{20,}|```|Traceback \(|please share the reproducer")
-_PASS = re.compile(r"Pipeline failed while executing \[`(\w{1,100})`")
+_PASS = re.compile(
+    r"(?:(?P<file>[^\s:\"]{1,1000}\.py):(?P<line>\d{1,7}):\d{1,7}: note: )?"
+    r"Pipeline failed while executing \[`(?P<name>\w{1,100})`"
+)
 _CRASH = re.compile(
     r"Fatal Python error: \w[\w ]{1,60}|Segmentation fault|\bSIG(?:SEGV|ABRT|KILL|FPE|ILL|BUS)\b"
     r"|LLVM ERROR: .{1,200}|\bAborted(?= \(core dumped\))"
@@ -93,7 +99,7 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
     "cause": re.compile(DIRECT_CAUSE),
     "error": re.compile(rf"^{RAISED.pattern}|{COMPILE_ERROR.pattern}"),
     "sentence": re.compile(
-        "|".join(each.pattern for each in (TRITON_OVERFLOW, _AT_RUN_TIME, _CRASH, _ASSERTS))
+        "|".join(each.pattern for each in (TRITON_OVERFLOW, _AT_RUN_TIME, _CRASH, _ASSERTS, _PASS))
     ),
     "ptxas": re.compile(r"\bptxas"),
     "command": _COMMAND,
@@ -183,11 +189,14 @@ def read_log(text: str, repros: Sequence[Repro]) -> LogReading:
         _failures(log, errors, repros),
     )
     clues = [clue for kind in kinds for clue in _capped(kind)]
-    gpus = dict.fromkeys(match.lastgroup or "" for match in _GPU.finditer(log.text))
+    gpus = [match.lastgroup or "" for match in _GPU.finditer(log.text)]
+    targets = [exact_target(int(name.removeprefix("sm"))) for name in gpus]
+    # What ptxas was asked for says it as well as the name of a GPU.
+    targets += [Target.parse(match[1]) for match in _GPU_NAME.finditer(log.text)]
     return LogReading(
         clues=tuple(sorted(clues, key=lambda clue: clue.line)),
         releases=releases,
-        targets=tuple(exact_target(int(name.removeprefix("sm"))) for name in gpus),
+        targets=tuple(dict.fromkeys(targets)),
     )
 
 
@@ -281,9 +290,9 @@ def _modules(log: _Log, triton: str | None) -> Iterator[Clue]:
             continue
         seen.add(module)
         suffix = ".ttgir" if re.search(r"(?:ttg|triton_gpu)\.num-warps", module) else ".ttir"
-        failed = next(filter(None, map(_PASS.search, log.lines(end, end + 20))), None)
-        what = f"an MLIR reproducer{f', which failed in {failed[1]}' if failed else ''}"
-        yield _clue_of(start, what, module, suffix, triton)
+        failed = next(filter(None, map(_PASS.search, log.lines(end, end + _PASS_NEAR))), None)
+        where = f", which failed in {failed['name']}" if failed else ""
+        yield _clue_of(start, f"an MLIR reproducer{where}", module, suffix, triton)
 
 
 def _clue_of(
@@ -372,9 +381,13 @@ def _complaints_in(line: str) -> Iterator[str]:
         if error.text.startswith("Ptx assembly aborted"):
             continue
         code = f" ({error.code})" if error.code else ""
-        gpu = _NOT_DEFINED.search(error.text)
-        is_old = gpu and int(gpu[2]) >= min(KNOWN_CAPABILITIES)
-        yield f"{error.text}{code}{f': {_TOO_OLD} {gpu[1]}' if gpu and is_old else ''}"
+        gpu, ptx = _NOT_DEFINED.search(error.text), _NEWER_PTX.search(error.text)
+        why = ""
+        if gpu and int(gpu[2]) >= min(KNOWN_CAPABILITIES):
+            why = f": {_TOO_OLD} {gpu[1]}"
+        elif ptx:
+            why = f": {_TOO_OLD} PTX {ptx[1]}"
+        yield f"{error.text}{code}{why}"
 
 
 def _inductor_kernels(log: _Log, triton: str | None) -> Iterator[Clue]:
@@ -493,6 +506,13 @@ def _sentences(log: _Log) -> Iterator[Clue]:
             yield Clue(line=at, words=words)
         elif match := _CRASH.search(line):
             yield Clue(line=at, words=f"a process dies: {match[0]}")
+        elif match := _PASS.search(line):
+            # The clue of a module that stands in the log names its pass.
+            module = log.last("resources end", number)
+            if module < 0 or number >= module + _PASS_NEAR:
+                file, line = match["file"], match["line"]
+                place = f" ({_module_of(file)}, line {line})" if file else ""
+                yield Clue(line=at, words=f"pass {match['name']} fails{place}")
 
 
 def _most_shared(capability: int) -> int | None:
@@ -546,6 +566,12 @@ def _failures(log: _Log, errors: Sequence[LoggedError], repros: Sequence[Repro])
             yield Clue(line=error.at + 1, words=error.words)
 
 
+def _module_of(file: str) -> str:
+    """The name of an installed module; any other file is called what it is."""
+    installed = _INSTALLED.fullmatch(file)
+    return installed[1].replace("/", ".") if installed else file
+
+
 def _launches(log: _Log, repros: Sequence[Repro]) -> Iterator[tuple[Clue, int]]:
     """Frames that launch a kernel, each with the line of the frame inside of Triton below it."""
     frames = (
@@ -559,7 +585,7 @@ def _launches(log: _Log, repros: Sequence[Repro]) -> Iterator[tuple[Clue, int]]:
         is_raised = all(match["raised"] for _, _, match in pair)
         (at, file, match), (inner_at, inner, _) = pair if is_raised else reversed(pair)
         installed = _INSTALLED.fullmatch(file)
-        module = installed[1].replace("/", ".") if installed else ""
+        module = _module_of(file)
         package = module.partition(".")[0]
         launches = _INSIDE_TRITON.match(inner) and not _OF_TRITON.match(file)
         if not launches or package == "torch" or file.startswith("<"):
@@ -569,7 +595,7 @@ def _launches(log: _Log, repros: Sequence[Repro]) -> Iterator[tuple[Clue, int]]:
         subscripted = _SUBSCRIPTED.search(next(shown, "".join(below[:1])))
         kernel = subscripted[1] if subscripted else "a kernel"
         line = match["line"] or match["at"]
-        words = f"{module or file}, line {line}, launches {kernel}"
+        words = f"{module}, line {line}, launches {kernel}"
         if not installed:
             yield Clue(line=at + 1, words=words, file=file), inner_at
             continue

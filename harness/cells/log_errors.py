@@ -17,7 +17,9 @@ COMPILE_ERROR = re.compile(
     r"|Input shapes should have M >= |type \w{1,20} not supported in this architecture)"
 )
 # The line of a traceback that names an exception.
-RAISED = re.compile(r"(?:[\w.]{1,200}\.)?\w{0,100}(?:Error|Exception|Failure)\b(?:: |$)")
+RAISED = re.compile(
+    r"(?:[\w.]{1,200}\.)?\w{0,100}(?:Error|Exception|Failure)\b(?:: (?!Traceback \()|$)"
+)
 DIRECT_CAUSE = "The above exception was the direct cause"
 
 _AT = re.compile(r"CompilationError: at \d{1,7}:\d{1,7}:")

@@ -330,6 +330,7 @@ def test_a_pass_that_fails_is_told_with_the_stage_whose_frame_is_above() -> None
     assert told.words == f"{other.words}, at stage llir"
 
 
+OLD_PTX = "Unsupported .version 8.6; current version is '8.5'"
 OLD = "Value 'sm_120' is not defined for option 'gpu-name'"
 
 
@@ -352,6 +353,22 @@ def test_what_a_message_misses_is_said_where_it_is_known() -> None:
         (
             f"RuntimeError: `ptxas`: ptxas fatal   : {OLD}",
             f"ptxas: {OLD}: this ptxas is too old for sm_120",
+        ),
+        (
+            f"ptxas /tmp/x.ptx, line 5; fatal   : {OLD_PTX}",
+            f"ptxas: {OLD_PTX}: this ptxas is too old for PTX 8.6",
+        ),
+        (
+            "/x/site-packages/pack/k.py:33:0: note: Pipeline failed while executing [`ToLLVM` on",
+            "pass ToLLVM fails (pack.k, line 33)",
+        ),
+        ("note: Pipeline failed while executing [`ToLLVM` on 'x'", "pass ToLLVM fails"),
+        (
+            (
+                "tvm.error.InternalError: Traceback (most recent call last):\n  1: tvm::f()\n"
+                "InternalError: Check failed: (a == b) is false: "
+            ),
+            "a kernel does not compile: InternalError: Check failed: (a == b) is false:",
         ),
         (
             "\x1b[91m\x1b[1merror[CALL_KERNEL_TARGET]:\x1b[0m it is called",
@@ -379,6 +396,15 @@ def test_words_of_a_compiler_are_known_wherever_they_stand(line: str, words: str
     assert [clue.words for clue in read_log(f"x\n{line}\ny\n", []).clues] == [words]
 
 
+def test_a_command_of_ptxas_names_the_gpu() -> None:
+    text = "Command '['C:\\bin\\ptxas.exe', '-v', '--gpu-name=sm_89', 'x.ptx']' returned 1\n"
+    assert [str(target) for target in read_log(text, []).targets] == ["sm_89"]
+    text = f"NVIDIA H100\nRepro command: ptxas --gpu-name=sm_121a x.ptx -o x.o\n{text}" * 2
+    targets = [str(target) for target in read_log(text, []).targets]
+    assert targets == ["sm_90a", "sm_121a", "sm_89"]
+    assert not read_log("ptxas --gpu-name=sm_xyz x.ptx -o y\n", []).targets
+
+
 @pytest.mark.parametrize("line", ["vLLM: 0.26.0", "INFO vLLM API server version 0.26.0"])
 def test_a_release_of_a_server_is_read(line: str) -> None:
     assert read_log(line, []).releases == {"vllm": "0.26.0"}
@@ -389,6 +415,7 @@ REPEATED = {
     "complaints": lambda n: f"ptxas /tmp/a.ptx, line {n}; error   : Unknown symbol 'q{n}'\n",
     "unclosed modules": lambda _: "module {\n{-#\nmlir_reproducer\n",
     "kernels of Inductor": lambda _: "Triton compilation failed: k\n",
+    "passes": lambda n: f"/x/k.py:{n}:0: note: Pipeline failed while executing [`A{n}` on\n",
     "tracebacks": lambda n: COMPILATION.format(launch=LAUNCH.replace("12", str(n))),
 }
 
