@@ -543,13 +543,16 @@ class FrontEnd(ABC):
         file = None
         if not repro.group:
             file = file_label(str(repro.file.resolve()), repro.file.read_bytes())
-        launches: Counter[tuple[str, str]] = Counter()
+        times: Counter[tuple[str, int, str]] = Counter()
+        launches: dict[str, dict[tuple[int, int], int]] = {}
         number = place.launch.number
         for record in records:
             config = Config.of(record.config)
-            # Numbered from the second time on that the launch launches kernel and config.
-            launches[record.kernel, config.label] += 1
-            nth = launches[record.kernel, config.label]
+            # Numbered as they first appear; a config that one has twice is of a launch of its own.
+            times[record.kernel, record.launch, config.label] += 1
+            of_kernel = launches.setdefault(record.kernel, {})
+            one = record.launch, times[record.kernel, record.launch, config.label]
+            nth = of_kernel.setdefault(one, len(of_kernel) + 1)
             if number not in (None, nth) or not selection.config.matches(config):
                 continue
             # A file, or a pattern, of several kernels names each; a repro is one by definition.
@@ -581,10 +584,11 @@ class FrontEnd(ABC):
                     freeze_ptx=frozen,
                     file=file,
                 )
-        if number is not None and number > max(launches.values()):
-            times = "once" if max(launches.values()) == 1 else f"{max(launches.values())} times"
+        most = max(map(len, launches.values()))
+        if number is not None and number > most:
+            count = "once" if most == 1 else f"{most} times"
             raise CaptureError(
-                f"--launch {place.launch.label}#{number}: {repro.name} is launched {times} there"
+                f"--launch {place.launch.label}#{number}: {repro.name} is launched {count} there"
             )
 
 

@@ -24,7 +24,7 @@ class LaunchLabel(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of a kernel: `default:chunk_size=32,headdim=64#2`.
 
     `name` is that of the function, `overrides` are its changed parameters (`chunk_size=32`), and
-    `number` counts the launches of one kernel with one config, from 1.
+    `number` counts the calls of one kernel that differ in more than their config, from 1.
     """
 
     name: str

@@ -66,6 +66,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, kw_only=True):
     `key` names what Triton specialises on (source, argument kinds, options): equal keys compile to
     the same code. `grid` is in blocks, None where it is not known. `suspect` says in words
     what of the kernel's dimensions the config covers only partly; empty where nothing is suspect.
+    `launch` is equal for the configs of one launch, among the records of a kernel.
     `views` are the arguments as `harness.values.execution.Argument` has them, and `storages` the
     bytes of the memory behind them; both empty where they are not known. `values`: the launch code
     had values, which torch (`computed`) or Triton's interpreter, too (`interpreted`) gave them.
@@ -79,6 +80,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, kw_only=True):
     grid: list[int] | None
     file: str
     suspect: str = ""
+    launch: int = 0
     views: list[dict[str, object]] = msgspec.field(default_factory=list)
     storages: list[int] = msgspec.field(default_factory=list)
     values: str = ""

@@ -162,6 +162,7 @@ class LaunchRecorder(Recorder):
         # With the function, whose place no other may take.
         self._contents: dict[tuple[int, str, str], tuple[Any, str]] = {}
         self._config: dict[str, Any] | None = None
+        self._call: object = None
         self._real = cuda.tile.launch
 
     def replaced(self) -> Replaced:
@@ -214,6 +215,7 @@ class LaunchRecorder(Recorder):
             grid=tuple(int(size) for size in grid),
             config={**(self._config or {}), **config},
             autotuned=self._config is not None,
+            call=self._call if self._config is not None else None,
         )
         # As cuTile does, which compiles a kernel for such arguments once.
         key = (id(function.pyfunc), signature.symbol, str(record.options))
@@ -259,6 +261,7 @@ class LaunchRecorder(Recorder):
         """
         # It may be an iterator, which can be read once.
         configs, failures, launched = list(search_space), [], []
+        self._call = object()
         for config in configs:
             self._config = _plain_config(config)
             try:

@@ -70,13 +70,16 @@ with contextlib.suppress(ImportError):
 class Record:
     """One kernel with one config: what would be compiled. `key` hashes all that decides that.
 
-    `error` says what kept it from being built, so that nothing is there to compile. `values` say
-    how launch code had got values by then, as in `passed_over.needs`.
+    `call` is hashable: equal for what was called alike, but for the config, and for the configs
+    that a tuner tries in one call. None where that is not known. `error` says what kept it from
+    being built, so that nothing is there to compile. `values` say how launch code had got values by
+    then, as in `passed_over.needs`.
     """
 
     kernel: str
     file: str
     key: str = ""
+    call: Any = None
     error: dict[str, Any] | None = None
     values: str = ""
 
@@ -132,6 +135,7 @@ class Recorder:
         self.values = self.unexecuted = ""
         self.pruned: dict[str, tuple[int, int]] = {}
         self._known: dict[tuple[str, str], int] = {}
+        self._same: dict[Any, Any] = {}
         self.noted: list[int] = []
 
     def replaced(self) -> Replaced:
@@ -147,7 +151,11 @@ class Recorder:
         """Keep a record, which has its key, unless it is known or one too many; whether it was."""
         name = (record.key, dumps(record.settings))
         if name in self._known:
-            self.note([self._known[name]])
+            number = self._known[name]
+            ends = [self._first_of(call) for call in (record.call, self.records[number].call)]
+            if None not in ends and ends[0] != ends[1]:
+                self._same[ends[0]] = ends[1]
+            self.note([number])
             return False
         if len(self.records) >= LIMIT:
             self.dropped += 1
@@ -157,6 +165,23 @@ class Recorder:
         self.note([len(self.records)])
         self.records.append(record)
         return True
+
+    def described(self) -> list[dict[str, Any]]:
+        """What a capture tells of the records; those with one number of `launch` are one launch.
+
+        They have one call, or calls of which some config came to the same code.
+        """
+        calls = [self._first_of(record.call) for record in self.records]
+        numbers = {call: number for number, call in enumerate(dict.fromkeys(calls))}
+        return [
+            {**record.describe(), "launch": numbers[call]}
+            for record, call in zip(self.records, calls, strict=True)
+        ]
+
+    def _first_of(self, call: Any) -> Any:
+        while call in self._same:
+            call = self._same[call]
+        return call
 
     def note(self, numbers: Sequence[int]) -> None:
         """Records with these numbers are launched by the test at work, if there is one."""
@@ -296,7 +321,7 @@ class RecordedSession(CaptureSession):
             "error": error,
             "notes": notes,
             "passed_over": passed_over.sentence(),
-            "records": [record.describe() for record in recorder.records],
+            "records": recorder.described(),
             "tests": [{**test, "records": sorted(test["records"])} for test in SEEN],
             "needs": passed_over.needs()
             if self.has_values and is_cut_short and not is_late

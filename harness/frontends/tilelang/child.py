@@ -102,6 +102,7 @@ class KernelRecorder(Recorder):
         super().__init__()
         self._injected = injected
         self._config: dict[str, Any] | None = None
+        self._call: object = None
         self._building: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
     def replaced(self) -> Replaced:
@@ -150,7 +151,8 @@ class KernelRecorder(Recorder):
 
     def _keep(self, **facts: Any) -> None:
         is_tuned = self._config is not None
-        record = KernelRecord(config=self._config or {}, autotuned=is_tuned, **facts)
+        call = self._call if is_tuned else None
+        record = KernelRecord(config=self._config or {}, autotuned=is_tuned, call=call, **facts)
         record.sign()
         self.keep(record)
 
@@ -201,7 +203,7 @@ class KernelRecorder(Recorder):
                         pass_configs=options.pass_configs,
                     )
 
-            kernels = []
+            kernels, recorder._call = [], object()
             for config in configs:
                 recorder._config = {name: plain(value) for name, value in config.items()}
                 try:

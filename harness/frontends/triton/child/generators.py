@@ -25,8 +25,8 @@ import torch
 from harness.frontends.pretend import gpu
 from harness.frontends.triton.child.answers import NotCompiledError, RecordedKernel
 
-TunedTo = Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]
-"""What is launched in the context is of this config."""
+TunedTo = Callable[[dict[str, Any], object], contextlib.AbstractContextManager[None]]
+"""What is launched in the context is of this config, in this call of a tuner."""
 
 
 def stand_by(tuned_to: TunedTo) -> None:
@@ -97,9 +97,9 @@ def _adapt_helion(kernels: ModuleType, tuned_to: TunedTo) -> None:
         # Helion asks torch for more than the pretended tensors know, and fake ones know it.
         with torch._C.DisableTorchFunction(), FakeTensorMode():  # noqa: SLF001
             bound = self.bind(tuple(map(_fake, values)))
-        result = None
+        result, of_call = None, object()
         for config in self.configs or [bound.config_spec.default_config()]:
-            with tuned_to(_flat(config.config)):
+            with tuned_to(_flat(config.config), of_call):
                 result = bound.compile_config(config)(*values)
         return result
 

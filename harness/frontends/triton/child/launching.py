@@ -159,7 +159,7 @@ class HandedLaunches:
         ]
 
     @contextlib.contextmanager
-    def tuned_to(self, config: dict[str, Any]) -> Iterator[None]:
+    def tuned_to(self, config: dict[str, Any], _call: object) -> Iterator[None]:
         """Launches in the `with` block are those of this config of a tuner of its own."""
         self._tuned_to = config
         try:

@@ -525,8 +525,12 @@ class LaunchRecord(Record):
 
 @dataclass
 class _Tuning:
-    """An autotuner at work: on one config, or (None) between them, `is_over` once it tried any."""
+    """An autotuner at work: on one config, or (None) between them, `is_over` once it tried any.
 
+    `call` is what it was called with, as in `Record`.
+    """
+
+    call: Any
     tuner: Any = None
     config: dict[str, Any] | None = None
     is_over: bool = False
@@ -572,7 +576,7 @@ class LaunchRecorder(Recorder):
             listed, begin = tuner.configs, len(recorder.noted)
             tuner.configs = injected_configs(tuner, recorder._injected) or listed
             with recorder._counted():
-                recorder._tuning.append(_Tuning(tuner))
+                recorder._tuning.append(_Tuning(launch, tuner))
                 try:
                     result = tune(tuner, *args, **kwargs)
                 finally:
@@ -598,9 +602,9 @@ class LaunchRecorder(Recorder):
         ]
 
     @contextlib.contextmanager
-    def tuned_to(self, config: dict[str, Any]) -> Iterator[None]:
+    def tuned_to(self, config: dict[str, Any], call: object) -> Iterator[None]:
         """Launches in the `with` block are those of this config of a tuner of its own."""
-        self._tuning.append(_Tuning(config=config))
+        self._tuning.append(_Tuning(call, config=config))
         try:
             yield
         finally:
@@ -645,7 +649,7 @@ class LaunchRecorder(Recorder):
             config.pre_hook(named)
         tuner.pre_hook(named)
         self._tuning[-1].is_over = True
-        self._tuning.append(_Tuning(tuner, config_of(config)))
+        self._tuning.append(_Tuning(self._tuning[-1].call, tuner, config_of(config)))
         try:
             tuner.fn.run(*args, **current)
         finally:
@@ -672,7 +676,7 @@ class LaunchRecorder(Recorder):
         if not self._execute:
             gpu.wrote([args, kwargs])
             return
-        self._tuning.append(_Tuning(tuner, is_over=True))
+        self._tuning.append(_Tuning(None, tuner, is_over=True))
         try:
             tuner.fn.run(*args, **{**kwargs, **tuner.best_config.all_kwargs()})
         finally:
@@ -723,6 +727,7 @@ class LaunchRecorder(Recorder):
         )
         record.arguments = describe_arguments(function, args, kwargs)
         record.key = _key(record)
+        record.call = tuning.call if tuning else _call(record)
         if keeps and self.keep(record):
             values = bind(function, args, kwargs)
             # Like Triton, which asks for the grid once the kernel is compiled: where it raises,
@@ -767,7 +772,6 @@ def _source_key(function: Any) -> str:
 
 
 def _key(record: LaunchRecord) -> str:
-    names = {parameter.name for parameter in record.function.params}
     # The exact shape or integer does not change the code.
     hidden = {"shape", "value"}
     body = {
@@ -776,9 +780,22 @@ def _key(record: LaunchRecord) -> str:
             {name: fact for name, fact in argument.items() if name not in hidden}
             for argument in record.arguments
         ],
-        "options": {n: stable(v) for n, v in sorted(record.kwargs.items()) if n not in names},
+        "options": _options(record),
     }
     return hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _call(record: LaunchRecord) -> str:
+    """All that a launch without a tuner is called with, but for its config."""
+    config = {*record.config, *_OF_A_LAUNCH}
+    arguments = [given for given in record.arguments if given["name"] not in config]
+    options = {n: v for n, v in _options(record).items() if n not in config}
+    return dumps([_source_key(record.function), arguments, options])
+
+
+def _options(record: LaunchRecord) -> dict[str, str]:
+    names = {parameter.name for parameter in record.function.params}
+    return {n: stable(v) for n, v in sorted(record.kwargs.items()) if n not in names}
 
 
 @dataclass(kw_only=True)
@@ -796,13 +813,16 @@ class SourceRecord(Record):
         # Triton's own hash has the kernel, its helpers, the signature, constants and attributes.
         key = hash_of(_source_hash(source), sorted((n, repr(v)) for n, v in options.items()))
         function = source.fn.fn
-        return cls(
+        record = cls(
             kernel=str(function.__name__),
             file=function.__code__.co_filename,
             key=key,
             source=source,
             options=options,
         )
+        kinds = [(n, str(k)) for n, k in source.signature.items() if n not in record.settings]
+        record.call = str([_source_key(source.fn), kinds, source.attrs])
+        return record
 
     @property
     def first_stage(self) -> str:
