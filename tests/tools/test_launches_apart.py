@@ -53,4 +53,4 @@ def test_each_launch_has_its_own_configs(module_triage: Triage) -> None:
     assert counts[NEW, "pruned", "launch#4"] == "2 configs: 2 compile."
     assert counts[OLD, "swept", "launch"] == "4 configs: 4 compile."
     none = module_triage("compile", "--kernel", f"{FILE}::plain", *BOTH, "--launch", "launch#5")
-    assert "--launch launch#5: launches.py::plain is launched 4 times there" in none.stderr
+    assert f"--launch launch#5: {FILE}::plain is launched 4 times there" in none.stderr
