@@ -148,10 +148,8 @@ def command(
             report = import_workarounds(gpu.results, selection, store)
         else:
             report = run_to_the_end(find())
-    print_remarks(report.notes)
-    if report.is_time_up:
-        left_out = ", ".join(kind.value for kind in report.left_out)
-        status.print(f"triage: the time was up (--max-time) before all was tried of: {left_out}")
+    if report.candidates or as_json:
+        print_remarks(report.notes)
     if patch and report.patch:
         try:
             patch.write_bytes(report.patch.diff.encode())

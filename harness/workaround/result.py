@@ -241,8 +241,11 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
         if executed_by(report.baseline.cell) == SASS:
             parts.append(say(_EMULATED, Tone.FAINT))
     else:
-        ended = " in the time there was (--max-time)" if report.is_time_up else ""
-        parts.append(say(f"Nothing better was found{ended}.", Tone.HEAD))
+        parts.append(say("Nothing better was found.", Tone.HEAD))
+        parts += [say(f"  {note}") for note in report.notes]
+    if report.is_time_up:
+        kinds = ", ".join(kind.value for kind in report.left_out)
+        parts.append(say(f"The time was up (--max-time) before all was tried of: {kinds}."))
     for number, candidate in numbered:
         numerics = candidate.numerics
         parts += [

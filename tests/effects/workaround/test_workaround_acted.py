@@ -124,6 +124,10 @@ def test_nothing_is_told_of_a_config_that_the_launch_did_not_make(
     assert report.tried == len(report.listed)
     assert not [line for line in stage.heard if line.startswith("width")]
     assert report.notes == ("no other value was tried of what the launch code itself sets: width",)
+    assert lines(workarounds_said(report))[-2:] == [
+        "Nothing better was found.",
+        f"  {report.notes[0]}",
+    ]
 
 
 def test_time_that_is_left_goes_to_what_had_too_little(
@@ -154,6 +158,8 @@ def test_what_the_time_did_not_suffice_for_is_told_by_kind(
     monkeypatch.setattr(search, "_configs", never)
     report = found(narrow_works, kinds=(SettingKind.CONFIG, SettingKind.TRITON), budget=6.0)
     assert report.left_out == (SettingKind.CONFIG,)
+    left_out = "The time was up (--max-time) before all was tried of: config."
+    assert left_out in lines(workarounds_said(report))
 
 
 def test_what_only_another_tool_refuses_is_no_bug_of_the_user(
