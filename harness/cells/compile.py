@@ -87,13 +87,13 @@ class Survey(Steering):
         kernels: dict[str, dict[str, dict[str, LaunchFacts]]] = {}
         for cell in plan.cells:
             if cell.record:
-                launch = kernels.setdefault(cell.record.kernel, {}).setdefault(_launch_of(cell), {})
+                launch = kernels.setdefault(cell.record.kernel, {}).setdefault(launch_of(cell), {})
                 launch[cell.cell.config.label] = cell.record
         taken = {kernel: _taken(launches) for kernel, launches in kernels.items()}
         chosen: list[PlannedCell] = []
         left: dict[str, dict[tuple[str, str], PlannedCell]] = {}
         for cell in plan.cells:
-            name, label = _launch_of(cell), cell.cell.config.label
+            name, label = launch_of(cell), cell.cell.config.label
             if cell.record is None or (name, label) in taken[cell.record.kernel]:
                 chosen.append(cell)
             elif cell in kept:
@@ -162,7 +162,7 @@ def _said(record: LaunchFacts) -> dict[str, str]:
     return said
 
 
-def _launch_of(cell: PlannedCell) -> str:
+def launch_of(cell: PlannedCell) -> str:
     """What the configs of one launch of a tuner share; without a tuner, each is of its own."""
     return cell.record.key if cell.record and not cell.record.autotuned else cell.cell.launch
 

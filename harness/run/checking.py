@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.cells.compile import launch_of
 from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
@@ -18,8 +19,9 @@ async def check_place(
 ) -> dict[str, Checked]:
     """Hold the configs of each launch to one another, on one small input; by the id of the cell.
 
-    A launch with one config has nothing to hold it to, and is left out. `cells` are all of the
-    place; `kernels` those of its launch file that are interpreted together.
+    A launch with one config has nothing to hold it to, and is left out; so is each launch without a
+    tuner. `cells` are all of the place; `kernels` those of its launch file that are interpreted
+    together.
 
     Raises:
         InfrastructureError: the interpreter cannot be started here.
@@ -27,14 +29,15 @@ async def check_place(
     """
     launches: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
-        launches.setdefault(_launch(cell), set()).add(cell.cell.config.label)
-    compared = [cell for cell in cells if len(launches[_launch(cell)]) > 1]
+        launch = (cell.cell.kernel, launch_of(cell))
+        launches.setdefault(launch, set()).add(cell.cell.config.label)
+    compared = [cell for cell in cells if len(launches[cell.cell.kernel, launch_of(cell)]) > 1]
     if not compared:
         return {}
-    launch = place.launch
+    planned = place.launch
     interpretation = await interpreter_for(place.compiler).compare_configs(
         bench,
-        fetch_launch_code(place.selection.repro, launch.spec, launch.overrides),
+        fetch_launch_code(place.selection.repro, planned.spec, planned.overrides),
         kernels=kernels,
         target=place.target,
         compiler=place.compiler,
@@ -42,10 +45,6 @@ async def check_place(
     return {
         str(cell.cell): check_of(cell.record, interpretation) for cell in compared if cell.record
     }
-
-
-def _launch(cell: PlannedCell) -> tuple[str, str]:
-    return cell.cell.kernel, cell.cell.launch
 
 
 def check_of(record: LaunchFacts, interpretation: Interpretation) -> Checked:

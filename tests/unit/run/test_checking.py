@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
+from harness.run import checking
 from harness.run.checking import check_of
 from harness.run.run_table import runs_said
 from harness.tables.terminal import for_terminal
@@ -60,6 +65,31 @@ def test_a_config_that_computes_something_else_differs_in_its_own_launch_alone()
         Agreement.AGREES,
         "interpreted: all that it writes agrees",
     )
+
+
+def test_launches_without_a_tuner_are_not_configs_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls with other constants: nothing of one says what the other one must compute."""
+
+    def cells(*, autotuned: bool) -> Any:
+        return [
+            SimpleNamespace(
+                cell=SimpleNamespace(
+                    kernel="k", launch="main", config=SimpleNamespace(label=f"BLOCK={block}")
+                ),
+                record=replace(record(block), key=f"key {block}", autotuned=autotuned),
+            )
+            for block in (64, 128)
+        ]
+
+    def asked(_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(checking, "interpreter_for", asked)
+    place: Any = SimpleNamespace(launch=None, compiler=None)
+    found = checking.check_place(cast(Any, None), place, cells(autotuned=False), ["k"])
+    assert asyncio.run(found) == {}
+    with pytest.raises(NotImplementedError):
+        asyncio.run(checking.check_place(cast(Any, None), place, cells(autotuned=True), ["k"]))
 
 
 def test_what_was_not_compared_says_why() -> None:
