@@ -78,6 +78,7 @@ _PASS = re.compile(
 _CRASH = re.compile(
     r"Fatal Python error: \w[\w ]{1,60}|Segmentation fault|\bSIG(?:SEGV|ABRT|KILL|FPE|ILL|BUS)\b"
     r"|LLVM ERROR: .{1,200}|\bAborted(?= \(core dumped\))"
+    r"|'\w{1,40}' died due to signal \d{1,2}(?: \([\w ]{1,60}\))?"
 )
 _ASSERTS = re.compile(r"\bAssertion [`']")
 _STAGE = re.compile(r" in make_(\w{1,40})")

@@ -219,6 +219,10 @@ def test_releases_and_gpus_are_those_that_the_log_names() -> None:
         ("worker died with SIGSEGV", "a process dies: SIGSEGV"),
         ("Aborted (core dumped)", "a process dies: Aborted"),
         (
+            "nvcc error   : 'ptxas' died due to signal 11 (Invalid memory reference)",
+            "a process dies: 'ptxas' died due to signal 11 (Invalid memory reference)",
+        ),
+        (
             (
                 "python: ../../../lib/Dialect/TritonGPU/Transforms/AccelerateMatmul.cpp:36: "
                 "int mlir::triton::gpu::{anonymous}::getMMAVersionSafe(int, DotOp): "
