@@ -177,6 +177,24 @@ def test_tcgen05(schedule: Schedule) -> None:
     assert np.array_equal(held, 2 * (a @ b))
 
 
+def test_threads_that_do_not_commit_may_hold_any_address() -> None:
+    """Of a generic address the threads that execute the commit say whether it is of shared memory.
+
+    So it is where blocks turn a loop a different number of times.
+    """
+    shared = "one.shared::cluster.b64 [%r11];"
+    assert shared in TCGEN05
+    text = tcgen05(WAIT).replace(shared, "one.b64 [%rd9];")
+    text = text.replace(
+        "mov.u32 %r11, bar;",
+        "mov.u32 %r11, bar; cvt.u64.u32 %rd9, %r11; @!%p2 mov.u64 %rd9, 0x1000000000000;",
+    )
+    a, b = whole(128, 16, 5), whole(16, 16, 6)
+    data = np.concatenate([core_matrices(a, 2048), core_matrices(b.T.copy(), 256)])
+    result = run(text, np.zeros(2048, "f4"), data)
+    assert np.array_equal(result.allocations[0].data.view("f4").reshape(128, 16), 2 * (a @ b))
+
+
 def test_tcgen05_that_nobody_waits_for_is_not_there_yet() -> None:
     a, b = whole(128, 16, 5), whole(16, 16, 6)
     data = np.concatenate([core_matrices(a, 2048), core_matrices(b.T.copy(), 256)])

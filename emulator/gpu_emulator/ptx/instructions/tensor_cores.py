@@ -261,7 +261,10 @@ def _commit(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         at = address(registers)
         # Without a space the address is generic; many programs give one of shared memory.
-        is_shared = space == "shared" or int(at.max()) < registers[0].batch.windows["shared"]
+        frame: Frame = registers[0]
+        # Threads that do not execute it may hold anything there.
+        most = frame.full(at).max(where=frame.active(), initial=0)
+        is_shared = space == "shared" or int(most) < frame.batch.windows["shared"]
         ranks = None if targets is None else targets(registers)
         tensor_memory.commit(registers, "shared" if is_shared else space, at, ranks, place)
 
