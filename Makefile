@@ -35,7 +35,7 @@ test-long: $(VENV)/installed
 # The code of verdicts, bisections and bugs' states with one place changed at a time: which change no
 # test notices. One in 48 of them, the same in each run; a new one that survives is an error.
 mutants: $(VENV)/installed
-	$(BIN)/python benchmarks/mutants.py
+	$(BIN)/python checks/mutants.py
 
 rewritten: $(VENV)/installed
 	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1
@@ -51,7 +51,7 @@ mypy: $(VENV)/installed
 
 # Code that runs in a user's environment, or on a machine with a GPU, takes an older Python.
 vermin: $(VENV)/installed
-	$(VERMIN) --target=3.11- harness emulator repros benchmarks
+	$(VERMIN) --target=3.11- harness emulator repros benchmarks checks
 	$(VERMIN) --target=3.10- harness/io/children harness/frontends/*/child* harness/frontends/*/driver.py harness/frontends/pretend harness/run/gpu/device
 
 # Every command that is shown can be given, and the first one prints what README.md says.

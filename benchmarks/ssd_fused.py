@@ -10,7 +10,7 @@ in float64), `numerics` (what state dtypes change), `launches` (a thousand, a la
 that is half busy), `configs` (each, at 16k tokens), `times` (against mamba-ssm's five kernels,
 everything tuned at each size, in turns), `waiting` (copies that leave something out),
 `once` (launches for a profiler or a sanitizer); and without a GPU `table` (the Markdown of
-docs/ssd.md), `parts` (that of `waiting`), `plot` (its pictures) and `ranking` (what
+docs/measured/ssd.md), `parts` (that of `waiting`), `plot` (its pictures) and `ranking` (what
 `triage rank --json` wrote, against the times of `configs`).
 """
 
@@ -502,7 +502,7 @@ DASHES = {64: "2 4", 128: "none", 256: "8 4"}
 
 
 def plot(path: Path) -> None:
-    """The pictures of docs/ssd.md: the speed-up by size, and how near float16 states are."""
+    """The pictures of docs/measured/ssd.md: speed-up by size, and how near float16 states are."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     times = [row for row in rows if row["part"] == "times"]
     medians = {

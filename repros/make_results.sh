@@ -35,7 +35,7 @@ table 'Other packages' \
     --kernel '[!mv]*' --config num_warps=4 --sm 90a --sm 100a
 
 table 'The fused SSD kernel' \
-    'Mamba-2 SSD, forward, in one launch ([its story](../docs/ssd.md)), config by config: float32 states, chunks of 128.' \
+    'Mamba-2 SSD, forward, in one launch ([its story](../docs/measured/ssd.md)), config by config: float32 states, chunks of 128.' \
     --kernel ssd_fused --sm 80 --sm 90a --sm 100a --sm 120a
 
 table 'One kernel for each verdict' \

@@ -14,14 +14,15 @@ from harness.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [path.relative_to(ROOT / "docs").as_posix() for path in DOCS]
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     ".github/SECURITY.md",
     "emulator/README.md",
-    *(f"docs/{path.name}" for path in DOCS),
+    *(f"docs/{name}" for name in PAGES),
 ]
 
 
@@ -52,7 +53,7 @@ def test_every_verb_is_in_the_readme(name: str) -> None:
 
 
 def test_the_readme_leads_to_every_document() -> None:
-    assert [path.name for path in DOCS if f"docs/{path.name}" not in README] == []
+    assert [name for name in PAGES if f"docs/{name}" not in README] == []
     assert README.count("\n") < 150
 
 
@@ -61,7 +62,7 @@ def test_the_site_leads_to_every_document() -> None:
     text = (ROOT / "packaging/mkdocs.yml").read_text()
     named = re.findall(r"(?:- |: )([\w/.-]+\.md)$", text, re.MULTILINE)
     assert sorted(set(named)) == sorted(named)
-    assert {path.name for path in DOCS} <= set(named)
+    assert set(PAGES) <= set(named)
 
 
 def test_no_link_of_the_readme_is_dead_on_an_index_page() -> None:
@@ -129,7 +130,7 @@ def test_files_that_documents_name_exist(document: str) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
         assert (ROOT / document).parent.joinpath(target).exists(), f"{document} links to {target}"
     for name in re.findall(
-        r"`((?:harness|emulator|tests|benchmarks|repros|templates|\.ci)/[\w./-]*)`", text
+        r"`((?:harness|emulator|tests|benchmarks|checks|repros|templates|\.ci)/[\w./-]*)`", text
     ):
         assert "NAME" in name or (ROOT / name).exists(), f"{document} names {name}"
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "checks"))
 
 import isa_coverage  # noqa: E402
 
 from gpu_emulator.ptx.program.binder import TABLE  # noqa: E402
 
-PAGE = (ROOT / "docs" / "instructions.md").read_text()
+PAGE = (ROOT / "docs" / "measured" / "instructions.md").read_text()
 LINES = [
-    line for line in (ROOT / "benchmarks" / "isa_forms.txt").read_text().splitlines()
+    line for line in (ROOT / "checks" / "results" / "isa_forms.txt").read_text().splitlines()
     if line and not line.startswith(("#", "==", "-"))
 ]  # fmt: skip
 SCALAR = {

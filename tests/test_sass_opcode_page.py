@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "checks"))
 
 import sass_opcodes  # noqa: E402
 
@@ -17,7 +17,7 @@ from gpu_emulator.sass.decoding import is_known  # noqa: E402
 
 def test_the_page_is_what_the_tables_make() -> None:
     assert sass_opcodes.PAGE.read_text() == sass_opcodes.page(), (
-        "PYTHONPATH=.:emulator python benchmarks/sass_opcodes.py writes it"
+        "PYTHONPATH=.:emulator python checks/sass_opcodes.py writes it"
     )
 
 

@@ -2,10 +2,10 @@
 
 A program is held to its own text, so that it can be reduced and given to other versions like any
 other. The limits are far from what 143 PTX files of real kernels take (Triton for sm_90a and
-sm_100a, ptxas 13.5.37 -O3, see docs/hunting-results.md): each that spills has 1.14 or more of the
-registers that it may have live at one place of the text; none of 64 registers or more takes above
-1.17 for each that is live; from 100 instructions on ptxas takes up to 1.4 ms of CPU for each, and
-up to 3.9 ms for double-precision divisions.
+sm_100a, ptxas 13.5.37 -O3, see docs/measured/hunting-results.md): each that spills has 1.14 or more
+of the registers that it may have live at one place of the text; none of 64 registers or more takes
+above 1.17 for each that is live; from 100 instructions on ptxas takes up to 1.4 ms of CPU for each,
+and up to 3.9 ms for double-precision divisions.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from harness.values.matrix import Matrix
 from harness.values.row import SCHEMA
 
 _SHIPPED = 1.1
-"""Seconds of a core for each cell of a first night of the shipped matrix (docs/night.md)."""
+"""Seconds of a core for each cell of a first night of the shipped matrix (measured/night.md)."""
 
 # What a night has to say: before it begins, and when it ends.
 

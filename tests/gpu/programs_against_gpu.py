@@ -1,6 +1,6 @@
 """Hold the emulator against a GPU of sm_90 with generated programs over every scalar opcode.
 
-    export PYTHONPATH=.:emulator:emulator/tests:benchmarks
+    export PYTHONPATH=.:emulator:emulator/tests:checks
     python3 tests/gpu/programs_against_gpu.py --ptxas PTXAS [PTXAS ...]
 
 Each program is executed by the emulator, assembled by each ptxas at -O0 and at -O3, and launched.
@@ -8,8 +8,8 @@ Each program is executed by the emulator, assembled by each ptxas at -O0 and at 
 code is 1 if there is one whose cause is not known.
 
 With `--nvdisasm` the emulator executes each cubin, too, and is held against what the GPU makes of
-the same cubin; `--measured benchmarks/sass_measured.txt` adds the opcodes of those that agree, of
-which `sass_opcodes.py` counts what was measured. `--keep FILE` keeps what the GPU left; with
+the same cubin; `--measured checks/results/sass_measured.txt` adds the opcodes of those that agree,
+of which `sass_opcodes.py` counts what was measured. `--keep FILE` keeps what the GPU left; with
 `--given FILE` that takes the place of a GPU, for the same seed, forms and ptxas.
 """
 

@@ -117,7 +117,7 @@ st.b32 [%out], %r0;
 ONE_PLACE = OWN_PLACE.replace("mad.wide.u32 %out, %r0, 64, %out;", "")
 
 
-# What a hunt in 13.5.37 found that ends it without code: as `docs/hunting-results.md` has them.
+# What a hunt in 13.5.37 found that ends it without code: see `docs/measured/hunting-results.md`.
 FAILING = {
     "two branches": (
         """

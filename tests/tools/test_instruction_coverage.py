@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Triage
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "checks"))
 
 import isa_coverage
 

@@ -1,6 +1,6 @@
 """Cubins of the real ptxas, at -O0 and at -O3, leave what their PTX leaves: both are emulated.
 
-`benchmarks/sass_truth.py` holds random programs against what a GPU gave.
+`checks/sass_truth.py` holds random programs against what a GPU gave.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from harness.io.toolchains.install import install_nvdisasm, install_ptxas
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "checks"))
 
 import sass_forms
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import HERE
 
-sys.path.insert(0, str(HERE.parent / "benchmarks"))
+sys.path.insert(0, str(HERE.parent / "checks"))
 
 from tutorials import TARGETS, compare
 

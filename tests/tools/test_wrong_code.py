@@ -1,4 +1,4 @@
-"""Silent wrong code of a real Triton, found by executing its PTX (see docs/wrong-code.md)."""
+"""Silent wrong code of a real Triton, found by executing its PTX (docs/measured/wrong-code.md)."""
 
 from __future__ import annotations
 

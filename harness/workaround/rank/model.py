@@ -17,8 +17,8 @@ small tile turns more often. A tile that is larger than what there is, and threa
 copies, do work that is for nothing; so the least that is found counts.
 
 The weights are those that `python benchmarks/ranking.py` prints, from times of an H200
-(`docs/ranking.md`, with what they give for kernels that they were not fitted to). They are in
-cycles of an SM and of the size that hardware has, but fitted: none of them was measured alone.
+(`docs/measured/ranking.md`, with what they give for kernels that they were not fitted to). They are
+in cycles of an SM and of the size that hardware has, but fitted: none of them was measured alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The arithmetic is that of `gpu_emulator.numbers`, rounded once, as PTX has it: each row names the
 instruction of PTX that ptxas makes it of. A NaN is what that gives on an H200; a minus before a
-register of 64 bits leaves a NaN as it is, as `sub.f64` does there. `benchmarks/sass_forms.py` holds
+register of 64 bits leaves a NaN as it is, as `sub.f64` does there. `checks/sass_forms.py` holds
 the rows against PTX. `MUFU` is approximate: here the value itself, rounded, and subnormal numbers
 of f32 are zero, since ptxas scales them before.
 
@@ -29,7 +29,7 @@ from gpu_emulator.sass.listing import Operand
 from gpu_emulator.steps import Array, Reader, Registers, Step
 from gpu_emulator.values import NotExecutable
 
-_FORMS = "benchmarks/sass_forms.py"
+_FORMS = "checks/sass_forms.py"
 _ROUND = "?{rounding:RM|RP|RZ}"
 _LOW = np.uint32(0xFFFF)
 _APPROXIMATE = f"approximate, as PTX's {{}} here; {_FORMS}"

@@ -16,7 +16,7 @@ from gpu_emulator.state.lanes import first_lanes, side_by_side, whole_warps, wri
 from gpu_emulator.steps import WARP, Registers, Step
 from gpu_emulator.values import Place
 
-_FORMS = "benchmarks/sass_forms.py"
+_FORMS = "checks/sass_forms.py"
 _WAY = "LDSM|STSM.16.{way:M88|MT88}?{count:2|4}"
 
 
