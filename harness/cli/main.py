@@ -86,23 +86,15 @@ class _LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            words = _instead_of(error.command_name)
+            word, words = error.command_name, None
+            if Path(word.partition("::")[0]).exists():
+                words = f"There is no command {word!r}: give `triage compile {word}`."
             near = [] if words else list(_COMMANDS)
-            raise click.NoSuchCommand(error.command_name, words, near, ctx) from None
+            raise click.NoSuchCommand(word, words, near, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
-
-
-_FORMER = {"check": "triage run"}
-
-
-def _instead_of(word: str) -> str | None:
-    """What was meant by a word that is no command; None where nothing tells."""
-    path = word.partition("::")[0]
-    instead = f"triage compile {word}" if Path(path).exists() else _FORMER.get(word)
-    return instead and f"There is no command {word!r}: give `{instead}`."
 
 
 def _type_texts(command: click.Command) -> None:

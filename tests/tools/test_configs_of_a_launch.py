@@ -128,17 +128,6 @@ def test_a_launch_that_needs_a_gpus_values_is_run_with_values(triage: Triage) ->
     assert "differs from other configs [BLOCK=16]" in done.stdout
 
 
-@pytest.mark.parametrize("words", [["--kernel", "x.ptx"], ["--kernel", "none.py"]])
-def test_what_cannot_be_interpreted_is_refused_in_one_line(
-    triage: Triage, words: list[str]
-) -> None:
-    spills = HERE.parent / "emulator" / "tests" / "data" / "ptx" / "spills.ptx"
-    (triage.folder / "x.ptx").write_text(spills.read_text())
-    done = triage("check", *words, "--sm", "90a")
-    assert done.returncode == 2
-    assert "There is no command 'check': give `triage run`." in done.stderr
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["3.7.1", "3.8.0", "3.9.0"])
 def test_newer_interpreters_say_the_same(module_triage: Triage, version: str) -> None:

@@ -312,7 +312,7 @@ def race(
         ptx_lines=lines,
         source_lines=sources,
         what=what,
-        words="write-read, shared; st ld",
+        words="",
     )
 
 
@@ -440,9 +440,7 @@ EXECUTED = replace(
         shown=RAN,
         is_comparing=True,
     ),
-    ways=(
-        KnownWorkaround(change="num_stages 2 -> 1", row=ONE_STAGE, evidence="emulated PTX: right"),
-    ),
+    ways=(KnownWorkaround(change="num_stages 2 -> 1", row=ONE_STAGE, evidence="emulated: right"),),
     ways_from=WRONG,
     attachments=(
         attachment("min.py", SOURCE, "the smallest input that shows it"),

@@ -285,7 +285,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
         ptx_lines=(7, 9),
         source_lines=("k.py:3", None),
         what="no fence.proxy.async orders them",
-        words="write-read, shared; st ld",
+        words="",
     )
     racing = structs.replace(executed, run=RunVerdict.RACE, races=(race,))
     text = render_report(replace(dossier, executed=racing), Upstream.TRITON).text
