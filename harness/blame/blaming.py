@@ -11,7 +11,6 @@ from msgspec import structs
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants, read_ptx
-from harness.bisect.collapse.lifting import lift_collapse
 from harness.blame.blame_words import BlameReport, blame
 from harness.blame.compiler_passes import Looked, find_pass
 from harness.blame.grid import PASSES, Grid, PairTrial, Varied
@@ -28,7 +27,7 @@ from harness.blame.lines import (
     look_along,
     make_all,
 )
-from harness.cells.evaluate import cell_evidence, evaluate
+from harness.cells.evaluate import cell_evidence, evaluate, with_flags
 from harness.cells.places import CompileOptions, work
 from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
 from harness.frontends.base import PlannedCell, Selection
@@ -43,7 +42,8 @@ from harness.judging.answers import VerdictAnswer, works
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank, severity
 from harness.judging.judge import judge
-from harness.judging.ptxas.ptxas_options import single_changes
+from harness.judging.ptxas.help import options_of
+from harness.judging.ptxas.ptxas_options import PtxasOption, single_changes
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import reaction_of
 from harness.store.store import Store
@@ -56,7 +56,7 @@ from harness.values.errors import (
 )
 from harness.values.outcome import Lowering
 from harness.values.row import Row
-from harness.values.toolchain import TRITON, Assembler, compiler_name
+from harness.values.toolchain import PTXAS, TRITON, Assembler, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 from harness.workaround.trials import ptxas_environment
 
@@ -293,11 +293,32 @@ async def find_blame(
             bench=bench, run=run_id, selection=selection, budget=options.budget, tell=tell
         )
         case, report = await follow_case(state, options, partial(_grid, state))
-        row, lifting = report.case, await lift_collapse(bench, case, report.case)
+        row, lifting = report.case, await _lifted(bench, case, report.case)
     if report.grid.focus.kind is VerdictKind.UNSUPPORTED:
         report = replace(report, remedy=remedy_of(report.grid, row.compiler, row.compiler_version))
     reasons = (*report.blame.reasons, *lifting)
     return replace(report, blame=replace(report.blame, reasons=reasons))
+
+
+async def _lifted(bench: Workbench, cell: PlannedCell, row: Row) -> tuple[str, ...]:
+    """Which options of ptxas at least halve the spills of a sick cell, in words."""
+    if row.assembler != PTXAS or row.verdict is not VerdictKind.SICK or not row.spill_stores:
+        return ()
+    # One of each kind.
+    by_kind: dict[str, PtxasOption] = {}
+    for option in await asyncio.to_thread(options_of, cell.ptxas):
+        by_kind.setdefault(option.needs[0][0], option)
+    options = [*by_kind.values()]
+    results = await in_parallel(evaluate(bench, with_flags(cell, each.change)) for each in options)
+    return tuple(
+        f"With ptxas {option.words}, {row.n_regs} -> {after.n_regs} registers, "
+        f"{row.spill_stores:,} -> {after.spill_stores:,} B of spill stores (same PTX, byte for "
+        "byte)."
+        for option, after in zip(options, (result.row for result in results), strict=True)
+        if after.ptx_sha256 == row.ptx_sha256
+        and after.spill_stores is not None
+        and 2 * after.spill_stores <= row.spill_stores
+    )
 
 
 async def follow_case(

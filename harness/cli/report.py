@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ from harness.judging.followed import read_while
 from harness.minimize.reduction.reduction_words import folder_files
 from harness.report.dossier import Dossier, Upstream, search_terms
 from harness.report.filing import Filed, Filing, attach, file_report
-from harness.report.gather import GatherOptions, gather, required_fields, times_of_results
+from harness.report.gather import GatherOptions, gather, required_fields
 from harness.report.issue import render_report, report_document, report_page
 from harness.report.picture import PICTURE, draw_history
 from harness.store.store import Store
@@ -94,7 +93,6 @@ class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     bug: int | None
     addressee: str
     out: Path | None
-    measured: Path | None
     signature: str | None
     condition: str | None
     minimized: Path | None
@@ -112,7 +110,7 @@ class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.command("report", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--signature", "--while")
 @exclusive("--bug", "--while")
-@apart(EXECUTES, "--while", "--measured", because="it is about what ptxas makes")
+@apart(EXECUTES, "--while", because="it is about what ptxas makes")
 @selection_options(kernel_required=False)
 @click.option("--bug", type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
 @click.option(
@@ -131,12 +129,6 @@ class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     "Report what the PTX computes when it is executed on the emulator.",
     "On a GPU, what the cubin of a file of PTX computes; with sass, its SASS is emulated.",
     takes=(EMULATOR, SASS, GPU),
-)
-@click.option(
-    "--measured",
-    type=FilePath(read=True),
-    metavar="RESULTS",
-    help="Of registers that collapse: what a pack of `triage workaround --pack` gave on a GPU.",
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant.")
 @while_option
@@ -241,11 +233,8 @@ def _gathered(
     # Where the file lies on this machine is private.
     public = structs.replace(words, kernel=Path(words.kernel).name)
     condition = read_while(request.condition)
-    results = request.measured
-    times = times_of_results(results, selection, store) if results else None
     more = ["--for", request.addressee]
     more += ["--while", spell(condition)] if condition else []
-    more += ["--measured", results.name] if results else []
     more += execution_words(run=execution.run, on=execution.on)
     question = GatherOptions(
         words=words,
@@ -261,9 +250,6 @@ def _gathered(
     )
     with narrating(status_console(), "report: compiling", who="report: ") as tell:
         dossier = run_to_the_end(gather(selection, store, how, question, tell))
-    if results and dossier.collapse is None:
-        raise UsageError(f"--measured {results.name}: no registers collapse in this config")
-    dossier = replace(dossier, times=times)
     files = folder_files(dossier.minimized, command=question.made_by) if dossier.minimized else {}
     source = read_regular(selection.repro.ptx, MAX_BYTES) if selection.repro.ptx else b""
     return attach(dossier, store, files, source, draw_history(dossier, request.upstream))

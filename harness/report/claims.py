@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from harness.bisect.collapse.facts import TIMES_FILE, times_figures
 from harness.judging.answers import VerdictAnswer
 from harness.report.gate import without_folders
 from harness.values.execution import OutputFacts, RunRow
@@ -35,7 +34,6 @@ class ClaimKind(StrEnum):
     FIGURES = "figures"  # verdict and numbers of one stored cell
     OUTPUT = "output"  # what one tensor holds after a run, and must hold
     SEEN = "seen"  # what a run was held to, and under which schedules it goes wrong
-    TIMES = "times"  # of a cubin, computed from the attached samples
     VALID = "valid"  # that a reduced file is right in itself: nothing here can tell
     TEXT = "text"  # a line that only has to be there as it was computed
 
@@ -117,11 +115,6 @@ def ends_so(place: AttachedPlace, row: Row) -> Claim:
 def has_figures(row: Row) -> Claim:
     """That the evidence of a cell gives this verdict and these numbers."""
     return Claim(kind=ClaimKind.FIGURES, cell=row.cell, expected=figures(row))
-
-
-def has_times(data: bytes, change: str) -> Claim:
-    """That the attached samples give these times for a change."""
-    return Claim(kind=ClaimKind.TIMES, file=TIMES_FILE, expected=times_figures(data, change))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +261,6 @@ def _evidence(claim: Claim, trial: ClaimsTrial) -> object | None:
         return hashlib.sha256(trial.files[file]).hexdigest()
     if kind is ClaimKind.BYTES:
         return len(trial.files[file])
-    if kind is ClaimKind.TIMES and isinstance(claim.expected, tuple):
-        return times_figures(trial.files[file], str(claim.expected[0]))
     return trial.counts.get(kind, {}).get(file)
 
 

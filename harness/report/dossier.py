@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harness.bisect.bisect_words import BisectReport
-from harness.bisect.collapse.facts import CollapseEvidence
 from harness.bisect.contrast import Contrast
 from harness.blame.blame_words import Blame
 from harness.blame.grid import Culprit
@@ -117,12 +116,10 @@ class Dossier:
     that carries it, None for a bundled one that the index does not have. `environment` is in the
     manner of collect_env. `elsewhere` has the configs that fail on other versions of the tool in
     which it goes wrong: at both sides of a boundary, and on the newest. `ways` are the best
-    workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
-    is there where ptxas keeps every block resident and spills for it. `condition` is what is
-    reported in the place of a failure, where the user gave one. `times` is what a GPU measured, as
-    the file of its samples (`harness.bisect.collapse.facts`). `executed` is the case as it came
-    out on the emulator, or on a GPU, where that is what is reported; `tried` are the cells that
-    `blame` executed beside it.
+    workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source.
+    `condition` is what is reported in the place of a failure, where the user gave one. `executed`
+    is the case as it came out on the emulator, or on a GPU, where that is what is reported;
+    `tried` are the cells that `blame` executed beside it.
     """
 
     case: Row
@@ -146,12 +143,10 @@ class Dossier:
     flags: Contrast | None = None
     targets: Contrast | None = None
     blame: Blame | None = None
-    collapse: CollapseEvidence | None = None
     minimized: Minimization | None = None
     ways: tuple[KnownWorkaround, ...] | None = None
     ways_from: Row | None = None
     patch: str | None = None
-    times: bytes | None = None
     executed: RunRow | None = None
     tried: tuple[Row, ...] = ()
     attachments: tuple[Attachment, ...] = ()

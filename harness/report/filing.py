@@ -21,7 +21,6 @@ from msgspec import structs
 
 import harness
 from gpu_emulator.ptx.text.facts import PtxError, without_debug
-from harness.bisect.collapse.facts import TIMES_FILE
 from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
@@ -103,8 +102,6 @@ def attach(
     for script, words in _SCRIPTS.items():
         if script in scripts:
             files[script] = (scripts[script].encode(), again or words)
-    if dossier.times:
-        files[TIMES_FILE] = (dossier.times, "every sample that was measured on a GPU")
     if picture:
         files[PICTURE] = (picture, "the numbers of the history as a picture")
     return _with(dossier, files)

@@ -20,8 +20,6 @@ from harness.bisect.axes import plan_cells
 from harness.bisect.bisect_log import BisectLog, BisectOptions, LogHead, log_path
 from harness.bisect.bisect_words import BisectReport
 from harness.bisect.bisection import bisect_versions
-from harness.bisect.collapse.facts import MeasuredTimes, collapse_of, timed_change, times_file
-from harness.bisect.collapse.lifting import study_collapse
 from harness.bisect.contrast import Contrast
 from harness.bisect.neighbours import contrast
 from harness.blame.blame_words import BlameReport
@@ -55,7 +53,6 @@ from harness.report.dossier import (
 from harness.report.paragraphs import REQUIRED
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
-from harness.tables.file_templates import config_label
 from harness.values.cell import LaunchLabel
 from harness.values.errors import (
     CaptureError,
@@ -80,9 +77,7 @@ from harness.values.toolchain import (
     takes_cubins,
 )
 from harness.values.verdict import Stage, VerdictKind
-from harness.workaround.executed_trials import find_packed, judge_timed
 from harness.workaround.result import WorkaroundReport
-from harness.workaround.settings import SettingKind
 from harness.workaround.workarounds import WorkaroundOptions, find_workarounds
 
 if TYPE_CHECKING:
@@ -322,44 +317,6 @@ def environment_of(case: Row, executed: RunRow | None = None) -> dict[str, str]:
     }
 
 
-def times_of_results(path: Path, selection: Selection, store: Store) -> bytes:
-    """The times of today's config, and with each option of ptxas alone: cubins of one PTX.
-
-    Raises:
-        UsageError: these are not results of `triage workaround --pack` for the selected kernel, or
-            they have no time of it.
-    """
-    packed, timed = find_packed([path], store)
-    if packed.asked[0] != selection.repro.name:
-        mine = selection.repro.name
-        raise UsageError(f"{path}: measured of {packed.asked[0]}; the report is of {mine}")
-    today, candidates, _ = judge_timed(packed.report.baseline, packed.report.candidates, timed)
-    before = timed.get(today.cubin_sha256 or "")
-    if before is None or not before.samples:
-        raise UsageError(f"{path}: no time of today's config")
-    changes = [timed_change("", today, before.samples, before.digest)]
-    for candidate in candidates:
-        after = timed.get(candidate.row.cubin_sha256 or "")
-        is_option = {step.kind for step in candidate.steps} == {SettingKind.FLAGS}
-        is_same_ptx = candidate.row.ptx_body_sha256 == today.ptx_body_sha256
-        if after and after.samples and is_option and is_same_ptx:
-            words = " ".join(str(step.after) for step in candidate.steps)
-            changes.append(timed_change(words, candidate.row, after.samples, after.digest))
-    times = MeasuredTimes(
-        device=before.device,
-        driver=before.driver,
-        day=before.day,
-        kernel=today.kernel,
-        launch=today.launch,
-        config=config_label(today),
-        target=today.target,
-        compiler=today.compiler_name,
-        tool=today.tool,
-        changes=tuple(changes),
-    )
-    return times_file(times)
-
-
 T = TypeVar("T")
 _GLANCE = 1.0
 # Of what is executed, the gate executes all again: a report is to be there within ten minutes.
@@ -487,18 +444,11 @@ class _Gathering:
         if blamed and dossier.along_ptxas and not self.options.run:
             # It counts versions: those that the history assembled, too.
             dossier = replace(dossier, blame=(await self.blame()).blame)
-        workarounds = minimized = collapse = None
+        workarounds = minimized = None
         if not repro.ptx:
             workarounds = await self.piece("workarounds", "workaround", self.workarounds)
         elsewhere = await self.elsewhere(dossier)
         ways = self.ways(workarounds, blamed)
-        if collapse_of(case) is not None:
-            collapse = await self.piece(
-                "what lifts the register collapse",
-                "blame",
-                lambda: study_collapse(self.every, self.store, self.how, case),
-                slow=False,
-            )
         if can_be_reduced(front_end(repro.front_end), self.mine.targets[0]):
             minimized = await self.piece(
                 "the smallest input",
@@ -514,7 +464,6 @@ class _Gathering:
             ways=ways,
             ways_from=case if self.options.run else baseline,
             patch=patch.diff if patch and patch.is_proved else None,
-            collapse=collapse,
             minimized=minimized,
             missing=tuple(self.missing),
         )

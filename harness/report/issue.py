@@ -73,7 +73,6 @@ class View:
 
     # What a template says of the dossier alone; the ledger takes what these words claim.
     level_words = _words_of(paragraphs.level_words)
-    collapse_lines = _words_of(paragraphs.collapse_lines)
     impact = _words_of(paragraphs.impact_sentences)
     ptx_ways = _words_of(paragraphs.ptx_ways)
     output_lines = _words_of(tables.output_lines)
@@ -115,10 +114,6 @@ class View:
             words = escaped(re.split(r"[:,] ", d.reason)[0])
         if d.condition:
             words = f"{observed_words(d.kind)}: {escaped(self.message)}"
-        if self.upstream is Upstream.TRITON and (
-            title := paragraphs.collapse_title(self.ledger, d)
-        ):
-            return title
         if d.kind is VerdictKind.SICK:
             name, words = f"{_compilers(d)}", f"{named(d.function)} {words}"
             return self.ledger.say(f"{name}: {words} on {case.target}{self._since()}", *rows)

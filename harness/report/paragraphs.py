@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
-from harness.bisect.collapse.facts import TIMES_FILE, Lift, read_times
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import spell
 from harness.minimize.ptx.reduce import count_unwritten
@@ -23,12 +20,10 @@ from harness.report.claims import (
     Ledger,
     gives,
     has_figures,
-    has_times,
     is_seen,
 )
 from harness.report.dossier import Dossier, Upstream
-from harness.report.tables import table_head, table_line
-from harness.tables.file_templates import config_label, markdown_cell, markdown_code
+from harness.tables.file_templates import config_label, markdown_code
 from harness.values.execution import RaceFacts, RunVerdict
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
@@ -118,8 +113,6 @@ def escaped(reason: str) -> str:
 
 def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     """What should happen instead."""
-    if sentence := expected_of_collapse(ledger, d):
-        return sentence
     if d.in_ptxas and d.kind is not VerdictKind.SICK:
         places = [
             place
@@ -438,128 +431,3 @@ def level_words(ledger: Ledger, d: Dossier) -> str:
         if "optimisation level" in reason or "at each level" in reason:
             return ledger.say(reason)
     return ledger.say("Not known: the levels were not tried one by one.")
-
-
-_SPILLS = ("spill stores (B per thread)",)
-_SAME = {True: "the same", False: "others", None: "not known"}
-
-
-def _lifting(d: Dossier) -> Lift | None:
-    """The directive that fixes it, which the PTX lacks."""
-    directive = d.collapse.directive if d.collapse else None
-    return directive if directive and directive.lifts else None
-
-
-def collapse_title(ledger: Ledger, d: Dossier) -> str | None:
-    """What Triton leaves out and what follows; None without a directive that fixes it."""
-    lifting = _lifting(d)
-    if lifting is None:
-        return None
-    title = (
-        f"No .minnctapersm beside .reqntid: {named(d.function)} gets {d.case.n_regs} of "
-        f"{lifting.after.n_regs} registers on {d.case.target} and spills"
-    )
-    return ledger.say(title, has_figures(d.case), has_figures(lifting.after))
-
-
-def expected_of_collapse(ledger: Ledger, d: Dossier) -> str | None:
-    """What the PTX gives with the directive that it lacks; None where that does not fix it."""
-    lifting = _lifting(d)
-    if lifting is None:
-        return None
-    sentence = (
-        f"Expected: what the same PTX gives with `{lifting.words}` behind `.reqntid`, for "
-        f"a launch that asks for no occupancy: {lifting.after.n_regs} registers and "
-        f"{lifting.after.spill_stores:,} B of spill stores per thread."
-    )
-    return ledger.say(sentence, has_figures(lifting.after))
-
-
-def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
-    """What happened, what lifts it, with which ptxas, and what it does to the other configs."""
-    evidence = d.collapse
-    if evidence is None:
-        return []
-    collapse = evidence.collapse
-    sentence = (
-        f"A block has {collapse.threads} threads; each could have {collapse.most} registers and "
-        f"gets {collapse.registers}, the most with which all {collapse.blocks} blocks of an SM are "
-        "resident. The launch does not ask for that. The PTX that Triton writes has `.reqntid`, "
-        "and neither `.minnctapersm` nor `.maxnreg`."
-    )
-    lines = [ledger.say(sentence, has_figures(d.case)), ""]
-    lines += table_head(("added to that PTX", "registers", *_SPILLS, "spill loads", "occupancy"))
-    directives = [evidence.directive] if evidence.directive else []
-    lifts = [(f"`{lift.words}`", lift.after) for lift in (*evidence.options, *directives)]
-    for words, row in (("nothing", d.case), *lifts):
-        lines.append(ledger.say(table_line((words, *_figures(row))), has_figures(row)))
-    option = evidence.best.words if evidence.best else ""
-    if option and evidence.versions:
-        lines += ["", f"The same PTX on other ptxas, without and with `{option}`:", ""]
-        lines += _pairs(ledger, "ptxas", evidence.versions)
-    if option and evidence.configs:
-        lines += ["", f"The other configs that compile, without and with `{option}`:", ""]
-        lines += _pairs(ledger, "config", evidence.configs)
-        if healthy := evidence.healthy():
-            fates = Counter(map(_fate, healthy))
-            sentence = "; ".join(f"{fate}: {count}" for fate, count in fates.most_common())
-            sentence = f"Configs without a collapse: {len(healthy)}. With the option: {sentence}."
-            rows = [has_figures(row) for lift in healthy for row in (lift.before, lift.after)]
-            lines += ["", ledger.say(sentence, *rows)]
-    return [*lines, *_times(ledger, d.times)] if d.times else lines
-
-
-def _times(ledger: Ledger, data: bytes) -> list[str]:
-    """What a GPU measured of the same kernel, line by line from the attached samples."""
-    measured = read_times(data)
-    facts = ", ".join(filter(None, (measured.driver and f"driver {measured.driver}", measured.day)))
-    sentence = (
-        f"Measured: this kernel for {measured.target} ({measured.compiler}, {measured.tool}, "
-        f"launch `{measured.launch}`, {measured.config}) on {measured.device}"
-        f"{f' ({facts})' if facts else ''}, in turns, the L2 cache flushed before each run. "
-        f"`{TIMES_FILE}` has every sample."
-    )
-    header = (
-        *("added to that PTX", "registers", *_SPILLS, "ms, median"),
-        *("fastest - third quartile", "runs", "times as fast", "bytes that it leaves"),
-    )
-    claims = [has_times(data, change.change) for change in measured.changes]
-    lines = ["", ledger.say(sentence, *claims), "", *table_head(header)]
-    for change, claim in zip(measured.changes, claims, strict=True):
-        figures: Any = claim.expected
-        registers, spills, median, least, most, runs, faster, same = figures[1:9]
-        numbers = (f"{registers}", f"{spills:,}", f"{median:.3f}", f"{least:.3f} - {most:.3f}")
-        factor = f"{faster:.2f}" if faster else "ambiguous"
-        against = (factor, _SAME[same]) if change.change else ("", "")
-        words = f"`{change.change}`" if change.change else "nothing"
-        lines.append(ledger.say(table_line((words, *numbers, f"{runs}", *against)), claim))
-    return lines
-
-
-def _figures(row: Row) -> tuple[str, ...]:
-    numbers = (row.n_regs, row.spill_stores, row.spill_loads)
-    occupancy = "" if row.occupancy is None else f"{row.occupancy:.1%}"
-    return (*("" if number is None else f"{number:,}" for number in numbers), occupancy)
-
-
-def _pairs(ledger: Ledger, name: str, lifts: Sequence[Lift]) -> list[str]:
-    lines = table_head((name, "registers", "with it", *_SPILLS, "with it"))
-    for lift in lifts:
-        before, after = _figures(lift.before), _figures(lift.after)
-        words = lift.before.ptxas if name == "ptxas" else config_label(lift.before)
-        line = table_line((markdown_cell(words or ""), before[0], after[0], before[1], after[1]))
-        lines.append(ledger.say(line, has_figures(lift.before), has_figures(lift.after)))
-    return lines
-
-
-def _fate(lift: Lift) -> str:
-    before, after = lift.before, lift.after
-    if before.cubin_sha256 == after.cubin_sha256:
-        return "the same cubin, byte for byte"
-    if before.spill_stores != after.spill_stores:
-        less = (after.spill_stores or 0) < (before.spill_stores or 0)
-        return "fewer spills" if less else "more spills"
-    if before.occupancy != after.occupancy:
-        lower = (after.occupancy or 0) < (before.occupancy or 0)
-        return f"the same spills at a {'lower' if lower else 'higher'} occupancy"
-    return "the same spills and occupancy"

@@ -103,7 +103,7 @@ _BESIDE: dict[str, tuple[str, ...]] = {
 # Those that a toolchain or results come before, or that are folders: `_merge_cases` has those.
 _LATE = frozenset({"minimize --buffer", "minimize --expect", "matrix merge ", "import "})
 # Their size is looked at when they are read: a toolchain, or what is asked besides, comes before.
-_READ_LATE = ("package", "minimize --inputs", "report --measured", "workaround --", "rank --import",
+_READ_LATE = ("package", "minimize --inputs", "workaround --", "rank --import",
               "diff", "run --import", "run --inputs")  # fmt: skip
 _TAKES_FOLDERS = ("binaries",)
 # Texts that hold the name of a file.

@@ -73,7 +73,7 @@ def test_what_is_installed_needs_no_index(
         ("ptxas", RAN, "13.1.80"),
         ("ptxas", replace(RAN, ptxas="13.1.81"), None),
         ("triton", RAN, "3.6.0"),
-        ("triton", replace(RAN, triton="3.6.1"), None),
+        ("triton", replace(RAN, triton="3.6.1", compiler_version="3.6.1"), None),
     ],
 )
 def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
@@ -144,4 +144,4 @@ def test_options_with_which_blame_saw_it_right_are_workarounds() -> None:
     elsewhere = replace(ONE_STAGE, target="sm_80", cell="elsewhere")
     [way] = ways.options_that_work(WRONG, (WRONG, RIGHT, twice, elsewhere, ONE_STAGE))
     assert (way.change, way.row) == ("num_stages unset -> 1", ONE_STAGE)
-    assert way.evidence.startswith("emulated on these inputs: agrees with")
+    assert way.evidence.startswith("emulated PTX on these inputs: agrees with")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from acted_front_end import Stage
-from msgspec import structs
 
 from gpu_emulator.values import Budget
-from harness.bisect.collapse.facts import read_times
 from harness.frontends.assemble import kept_times
-from harness.report.gather import times_of_results
 from harness.run.emulator_jobs import Emulation, JobBuffer
 from harness.run.gpu.evaluating import keep_trip
 from harness.run.gpu.trip import Trip, TripCase
@@ -186,23 +182,6 @@ def test_a_run_that_was_killed_leaves_what_it_measured(stage: Stage) -> None:
     found = import_workarounds([file], chosen, stage.store)
     assert [each.change for each in found.candidates] == [REPORT.candidates[0].change]
     assert found.notes[1].startswith(f"{REPORT.candidates[1].change}: not shown: on Test GPU, ")
-
-
-def test_a_report_gets_every_sample_of_one_ptx(stage: Stage) -> None:
-    pack, chosen = keep_a_trip(stage), stage.selection(**WORDS)
-    other = replace(REPORT.candidates[0], row=structs.replace(row("1"), ptx_body_sha256="f" * 64))
-    report = replace(REPORT, candidates=(other, REPORT.candidates[1]))
-    keep_packed(stage.store, pack, chosen, report)
-    file = results(stage.folder / "results.jsonl", pack, {0: 40.0, 1: 6.0, 2: 5.0})
-    found = read_times(times_of_results(file, chosen, stage.store))
-    assert (found.device, found.target, found.day) == ("Test GPU", "sm_80", None)
-    assert [(each.change, each.ms) for each in found.changes] == [
-        ("", (40.0,) * 3),
-        ("--minnctapersm 1", (5.0,) * 3),
-    ]
-    elsewhere = structs.replace(chosen, repro=structs.replace(chosen.repro, name="another"))
-    with pytest.raises(UsageError, match="the report is of another"):
-        times_of_results(file, elsewhere, stage.store)
 
 
 def test_results_of_another_pack_or_of_several_are_one_line(stage: Stage) -> None:

@@ -1,1 +1,0 @@
-"""Register collapses: what they are, and what lifts them."""
