@@ -27,12 +27,12 @@ from harness.values.matrix import Selector
 _EPILOG = """\b
 Example:
   triage export --format csv --out night.csv
-  triage export --all --format parquet --out history.parquet
+  triage export --all --format sqlite --out history.sqlite
   triage export --format jsonl --kernel 'mamba3_*' --sm 100a | head -1
 
-Columns are those of `--json`, after `run` and `created` (seconds since 1970). In CSV, SQLite and
-Parquet `config`, `instructions` and `ptxas_flags` are JSON text. Markdown has the columns that
-people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
+Columns are those of `--json`, after `run` and `created` (seconds since 1970). In CSV and SQLite
+`config`, `instructions` and `ptxas_flags` are JSON text. Markdown has the columns that people
+read."""
 
 
 @click.command("export", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)

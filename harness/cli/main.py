@@ -42,7 +42,7 @@ bugs Failures by signature: versions, states, and who knows of them.
 pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
 site Write what is stored as static pages, to look at.
 watch Send what a night changed, one message each.
-export Write results as JSON lines, CSV, Parquet, ...
+export Write results as JSON lines, CSV, SQLite, ...
 kernels List the kernels that have a repro.
 import Write repros from a Triton cache or dump folder.
 log Read a log: what failed, and the command to go on with.

@@ -1,4 +1,4 @@
-"""Results as files that other programs read: JSON lines, CSV, Markdown, SQLite, Parquet.
+"""Results as files that other programs read: JSON lines, CSV, Markdown, SQLite.
 
 All columns are those of the row contract, in its order, after `run` and `created`; the names are
 only ever added to. Objects and lists are JSON text where the format has only plain values. What is
@@ -12,18 +12,14 @@ import csv
 import sqlite3
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
 from harness.store.results import StoredRow
-from harness.values.errors import UsageError
 from harness.values.row import Row
 
-_BATCH = 2000
 _OBJECT = "object"
 _PLAIN: dict[object, str] = {int: "int", float: "float", str: "str", bool: "bool"}
 _READABLE = (
@@ -155,35 +151,13 @@ def _write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:
         db.close()
 
 
-def _write_parquet(stored: Iterable[StoredRow], path: Path) -> None:
-    try:
-        # Not a dependency: it is larger than all other dependencies but one, and few need it.
-        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise UsageError(
-            "Parquet needs pyarrow, which is not installed: pip install 'kernel-triage[parquet]'"
-        ) from None
-    kinds = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
-    schema = pa.schema([(name, kinds.get(kind, pa.string())) for name, kind in COLUMNS.items()])
-    rows = _flat(stored)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while batch := list(islice(rows, _BATCH)):
-            arrays = [
-                pa.array(column, type=field.type)
-                for column, field in zip(zip(*batch, strict=True), schema, strict=True)
-            ]
-            writer.write_batch(pa.record_batch(arrays, schema=schema))
-
-
 BINARY_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], Path], None]] = {
-    "sqlite": _write_sqlite,
-    "parquet": _write_parquet,
+    "sqlite": _write_sqlite
 }
 
 """Each writes a new file.
 
 Raises:
-    UsageError: a library that the format needs is not installed.
     OSError: the file cannot be written.
 """
 

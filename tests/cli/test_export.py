@@ -18,8 +18,6 @@ from nights import as_json, night, row
 
 from harness.values.row import Row
 
-pq = pytest.importorskip("pyarrow.parquet")
-
 ODD = 'a "quoted", <b>|*\\ reason\nof two lines, in Hebrew: שלום'
 FIRST = [row(), row("ptxas_ice", "s1", warps=8, signal=11)]
 SECOND = [
@@ -73,11 +71,6 @@ def from_sqlite(path: Path) -> list[dict[str, Any]]:
         return [dict(each) for each in db.execute("SELECT * FROM results ORDER BY run, cell")]
 
 
-def from_parquet(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return rows
-
-
 def flat(row: Row) -> dict[str, Any]:
     values = as_json(row)
     for name in TEXTS:
@@ -86,7 +79,7 @@ def flat(row: Row) -> dict[str, Any]:
     return values
 
 
-READERS = {"csv": from_csv, "sqlite": from_sqlite, "parquet": from_parquet}
+READERS = {"csv": from_csv, "sqlite": from_sqlite}
 
 
 @pytest.mark.parametrize("form", READERS)
@@ -109,15 +102,6 @@ def test_json_lines_are_the_rows_themselves(triage: Triage, home: Path) -> None:
         assert each.pop("run") == 1
         assert each.pop("created") > 1e9
         assert each == as_json(expected)
-
-
-def test_the_types_of_parquet_do_not_depend_on_the_rows(triage: Triage, home: Path) -> None:
-    schema = pq.read_schema(written(triage, "parquet"))
-    kinds = {name: str(schema.field(name).type) for name in NAMES}
-    assert kinds["n_regs"] == kinds["signal"] == kinds["run"] == "int64"
-    assert kinds["occupancy"] == kinds["seconds"] == "double"
-    assert kinds["frozen"] == kinds["ptx_same_as_bundled"] == "bool"
-    assert kinds["config"] == kinds["code"] == "string"
 
 
 def test_the_default_is_the_last_run_as_text_on_stdout(triage: Triage, home: Path) -> None:
@@ -162,7 +146,7 @@ def test_a_file_is_never_overwritten_unasked(triage: Triage, home: Path) -> None
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--format", "parquet"], 2, "say where it goes with --out FILE"),
+        (["--format", "sqlite"], 2, "say where it goes with --out FILE"),
         (["--format", "csv", "--run", "1", "--all"], 2, "which one is meant?"),
         (["--format", "csv", "--run", "9"], 2, "there is no run 9"),
         (["--format", "csv", "--out", "no/such/file"], 4, "cannot write no/such/file"),
@@ -177,17 +161,6 @@ def test_what_cannot_be_exported(
     assert done.returncode == code
     assert said in done.stderr
     assert done.stdout == ""
-
-
-def test_without_pyarrow_it_says_what_to_install(triage: Triage, home: Path) -> None:
-    (triage.folder / "pyarrow.py").write_text("raise ImportError('not here')")
-    triage.env["PYTHONPATH"] += f":{triage.folder}"
-    path = triage.folder / "out.parquet"
-    done = triage("export", "--format", "parquet", "--out", str(path))
-    assert done.returncode == 2
-    assert "pip install 'kernel-triage[parquet]'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not path.exists()
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(triage: Triage, home: Path) -> None:

@@ -193,11 +193,7 @@ def test_two_nights_of_the_workflow(triage: Triage, tmp_path: Path) -> None:
         report.run("report", NIGHT=night)
         summaries.append(report.summary.read_text())
         exported = artifacts / "history"
-        assert {path.name for path in exported.iterdir()} == {
-            "history.jsonl",
-            "history.parquet",
-            "triage.db",
-        }
+        assert {path.name for path in exported.iterdir()} == {"history.jsonl", "triage.db"}
         assert (artifacts / "site" / "index.html").is_file()
     assert "first of its kind" in summaries[0]
     assert "2 of 2 folders merged: 1 new runs" in summaries[0]
