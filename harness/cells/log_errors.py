@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 # The classes and codes of what the front ends raise where a kernel does not compile: Triton 3.2 -
-# 3.9 (and what its front end says without a class), CuTe DSL 4.x, NVVM, TVM below TileLang, cuTile
-# and Helion. Servers and other libraries write words before them.
+# 3.9 (and what its front end says without a class), nvcc and nvlink, CuTe DSL 4.x, NVVM, TVM below
+# TileLang, cuTile and Helion. Servers and other libraries write words before them.
 COMPILE_ERROR = re.compile(
     r"\b(?:CompilationError\b|CompileTimeAssertionFailure\b|UnsupportedLanguageConstruct\b"
     r"|DSL\w{1,60}Error\b|NVVM_ERROR_\w{1,40}|Tile(?!Lang)\w{1,60}Error\b|helion\.exc\.\w{1,80}"
     r"|InternalError: Check failed\b|error\[[A-Z_]{3,60}\]:"
+    r"|\w{1,100}\.(?:cuh?|h|hpp|inl|cpp)\(\d{1,7}\): (?:catastrophic )?error(?: #[\w-]{1,20})?: "
+    r"|nvlink (?:error|fatal) {1,4}: "
     r"|Input shapes should have M >= |type \w{1,20} not supported in this architecture)"
 )
 # The line of a traceback that names an exception.

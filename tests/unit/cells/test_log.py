@@ -387,6 +387,18 @@ def test_what_a_message_misses_is_said_where_it_is_known() -> None:
             "a kernel does not compile: InternalError: Check failed: (ok) is false: no layout",
         ),
         (
+            '/usr/include/bit/popc.h(31): error: identifier "__popc" is undefined',
+            'a kernel does not compile: popc.h(31): error: identifier "__popc" is undefined',
+        ),
+        (
+            'k.cu(3): error #20: "x" is undefined',
+            'a kernel does not compile: k.cu(3): error #20: "x" is undefined',
+        ),
+        (
+            "nvlink error   : Undefined reference to 'f' in 'a.o'",
+            "a kernel does not compile: nvlink error   : Undefined reference to 'f' in 'a.o'",
+        ),
+        (
             "cuda.tile.TileTypeError: expected a tile",
             "a kernel does not compile: TileTypeError: expected a tile",
         ),
