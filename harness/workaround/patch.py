@@ -140,7 +140,7 @@ def pruning_source(
         lines += [
             "    arguments = {**named_args, **kwargs}",
             f"    compiled = {literal(dict(guard.arguments))}",
-            "    if any(arguments.get(name) != value for name, value in compiled.items()):",
+            "    if any(arguments.get(name, value) != value for name, value in compiled.items()):",
             "        return configs",
         ]
     clauses: list[str] = []
@@ -550,7 +550,7 @@ async def make_patch(
         guard = make_guard(
             await _on_tritons(trials, everything, others=on_tritons),
             capability=trials.target.capability,
-            arguments=tuned_arguments(record, tuner.key),
+            arguments=tuned_arguments(record, tuner.key, trials.home.launch.capture.value.records),
         )
     if guard is None and not add:
         return None, [*notes, "no patch: nothing in the list is to be left out, or added"]
@@ -580,12 +580,20 @@ async def make_patch(
     ), notes
 
 
-def tuned_arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar]:
-    """The compile-time arguments by which the tuner tells launches apart, as they were."""
+def tuned_arguments(
+    record: LaunchFacts, key: Sequence[str], launched: Sequence[LaunchFacts] = ()
+) -> dict[str, Scalar]:
+    """The compile-time arguments by which the tuner tells launches apart, as they were.
+
+    And those that other launches of the kernel, of all that is `launched`, have with other values.
+    """
+    others = (r for r in launched if (r.kernel, r.launch) != (record.kernel, record.launch))
+    given = (a for r in others if r.kernel == record.kernel for a in r.arguments)
+    names = {*key, *(a["name"] for a in given if a not in record.arguments)}
     values: dict[str, Scalar] = {}
     for argument in record.arguments:
         name, value = argument["name"], argument.get("constexpr")
-        if name not in key or name in record.config or not isinstance(value, str):
+        if name not in names or name in record.config or not isinstance(value, str):
             continue
         try:
             read = ast.literal_eval(value)

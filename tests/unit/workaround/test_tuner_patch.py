@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from harness.values.kernel import Config
+from harness.values.outcome import LaunchFacts
 from harness.workaround.patch import (
     GuardedRelease,
     PatchError,
     find_tuner,
     make_guard,
     patch_tuner,
+    tuned_arguments,
     unified_diff,
 )
 from harness.workaround.result import Clause, Guard
@@ -298,6 +300,31 @@ def test_lines_that_are_not_ascii_do_not_move_what_is_put_in(world: types.Simple
 def test_an_own_name_of_the_file_is_not_taken() -> None:
     source = PLAIN + "\n\ndef _drop_broken_configs():\n    pass\n"
     assert "def _drop_broken_configs_2(" in patch_tuner(source, "kernel", guard=guard())
+
+
+def test_a_guard_names_the_constants_that_other_launches_have_otherwise() -> None:
+    """What fails in one launch may work in the others: the tuner keeps it there."""
+
+    def launched(launch: int, kernel: str = "k", **constants: int) -> LaunchFacts:
+        arguments: list[dict[str, object]] = [
+            {"name": name, "constexpr": str(value)} for name, value in constants.items()
+        ]
+        config: dict[str, bool | int | float | str] = {"T": 1}
+        return LaunchFacts(
+            key=f"{launch}",
+            kernel=kernel,
+            config=config,
+            autotuned=True,
+            arguments=arguments,
+            grid=None,
+            file="/p/k.py",
+            launch=launch,
+        )
+
+    own = launched(3, T=1, BLOCK=128, ROUNDS=2, SIZE=7)
+    others = [launched(0, T=2, BLOCK=64, ROUNDS=2), launched(3, T=1, ROUNDS=3), own]
+    assert tuned_arguments(own, ["SIZE"], others) == {"BLOCK": 128, "SIZE": 7}
+    assert tuned_arguments(own, [], [own, launched(0, kernel="other", BLOCK=64)]) == {}
 
 
 def test_the_key_of_a_tuner_is_read() -> None:
