@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from conftest import HERE, Triage
 
@@ -54,3 +55,91 @@ def test_each_launch_has_its_own_configs(module_triage: Triage) -> None:
     assert counts[OLD, "swept", "launch"] == "4 configs: 4 compile."
     none = module_triage("compile", "--kernel", f"{FILE}::plain", *BOTH, "--launch", "launch#5")
     assert f"--launch launch#5: {FILE}::plain is launched 4 times there" in none.stderr
+
+
+# The one cell of each kernel that fails, in each verb that follows a failure.
+_FOLLOWED = "launch#4"
+_CELL = re.compile(r"::(tuned|plain)/(launch(?:#\d)?)/")
+_NAMED = (
+    re.compile(r"--launch[= ]'?(launch(?:#\d)?)"),
+    re.compile(r"::(?:tuned|plain) · (launch(?:#\d)?) "),
+    re.compile(r'"launch": ?"(launch(?:#\d)?)"'),
+)
+ONE_AXIS = ("--axis", "triton", "--good", OLD, "--bad", NEW, "--repeat", "1")
+VERBS = {
+    "bisect": (*ONE_AXIS, "--max-tries", "2"),
+    "blame": ("--triton", NEW, "--max-tries", "6"),
+    "minimize": ("--triton", NEW, "--max-time", "60s", "--max-tries", "8"),
+    "workaround": (
+        "--triton",
+        NEW,
+        "--change",
+        "config",
+        "--change",
+        "launch",
+        "--max-time",
+        "60s",
+    ),
+    "report": ("--triton", NEW, "--for", "triton", "--quick"),
+}
+CODES = {
+    "bisect": (0,),
+    "blame": (0, 1),
+    "minimize": (0, 1),
+    "workaround": (0, 1),
+    "report": (0, 1),
+}
+
+
+def is_failing(kernel: str, launch: str, config: dict[str, int], triton: str) -> bool:
+    return launch == _FOLLOWED and triton == NEW and (kernel == "plain" or config["T"] == 1)
+
+
+@pytest.mark.parametrize("kernel", ["tuned", "plain"])
+@pytest.mark.parametrize(
+    "verb", ["bisect", *(pytest.param(name, marks=pytest.mark.long) for name in [*VERBS][1:])]
+)
+def test_a_verb_that_follows_a_failure_speaks_of_its_launch_alone(
+    module_triage: Triage, verb: str, kernel: str
+) -> None:
+    """Where it names a cell, in words, commands or documents, it is of the fourth launch."""
+    words = ("--kernel", f"{FILE}::{kernel}", "--sm", "90a", *VERBS[verb])
+    for form in ((), ("--json",)):
+        done = module_triage(verb, *words, *form)
+        assert done.returncode in CODES[verb], done.stderr
+        text = done.stdout
+        cells = {(name, launch) for name, launch in _CELL.findall(text)}
+        assert cells <= {(kernel, _FOLLOWED)}, text
+        named = {launch for words in _NAMED for launch in words.findall(text)}
+        assert named == {_FOLLOWED}, text
+
+
+def test_a_verb_that_lists_launches_gives_each_what_is_its_own(module_triage: Triage) -> None:
+    """Which cell works is known of each: what is said of a launch is true of it."""
+    compiled = module_triage.compile("--kernel", str(FILE), *BOTH, code=1)["cells"]
+    history = msgspec.json.decode(module_triage("history", f"{FILE}::*", "--json").stdout)["cells"]
+    runs = []
+    for kernel in ("tuned", "plain"):
+        words = ("--kernel", f"{FILE}::{kernel}", "--triton", NEW, "--sm", "90a", "--json")
+        runs += msgspec.json.decode(module_triage("run", *words).stdout)["runs"]
+    for rows, fails in ((compiled, "rejected"), (history, "rejected"), (runs, "not_run")):
+        seen = set()
+        for row in rows:
+            name = row["kernel"].rpartition("::")[2]
+            if name not in ("tuned", "plain"):
+                continue
+            seen.add((name, row["launch"]))
+            said = row["run"] if rows is runs else row["verdict"]
+            fault = is_failing(name, row["launch"], row["config"], row["triton"])
+            assert (said == fails) == fault, row
+        assert len(seen) == 8
+    alone = module_triage("history", f"{FILE}::tuned", "--launch", "launch#2", "--json")
+    of_second = msgspec.json.decode(alone.stdout)["cells"]
+    assert {row["launch"] for row in of_second} == {"launch#2"}
+    assert not {row["verdict"] for row in of_second} & {"rejected", "not_run"}
+    said = module_triage("history", f"{FILE}::plain").stdout
+    heads = [line for line in said.splitlines() if "::plain · " in line]
+    assert [line.split(" · ")[1] for line in heads] == [
+        "launch",
+        *(f"launch#{n}" for n in (2, 3, 4)),
+    ]
