@@ -19,7 +19,7 @@ from harness.cells.places import CompileOptions, RunProgress, Steering
 from harness.cells.repros.find import find_kernel, list_repros
 from harness.cells.repros.launch_files import imported_modules
 from harness.cells.repros.releases import in_release, is_of, pin_of, releases, whole_folder
-from harness.cells.spelling import spell_command, words_of
+from harness.cells.spelling import SelectionOptions, spell_command, words_of
 from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.launch_code import import_root, read_source
 from harness.frontends.registry import front_end
@@ -199,13 +199,15 @@ class Reached:
 
     Each of `launches` has one launch and means every kernel of it. `is_pinned` says that a repro
     pins this very file; else its sha256 is what the package index says. `pinned` are the releases
-    that repros pin. `complaints` are about repros that cannot be read.
+    that repros pin. `left_out` are other launches of these repros, as (repro, launch), which vary
+    what is launched. `complaints` are about repros that cannot be read.
     """
 
     pin: Pin
     is_pinned: bool
     pinned: tuple[str, ...]
     launches: tuple[Repro, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
     complaints: tuple[str, ...] = ()
 
 
@@ -368,11 +370,18 @@ def _counts(report: PackageReport) -> list[str]:
     by_loss = ", ".join(f"{losses[loss]} {text}" for loss, text in words.items() if losses[loss])
     count = report.functions
     launches = len(report.reached.launches)
+    missing = ""
+    if report.reached.left_out:
+        more = plural(len(report.reached.left_out), "launch function")
+        pinned = "" if report.reached.is_pinned else " (in the release that the repros pin)"
+        missing += f" Not compiled: {more} of the same repros; commands for them{pinned} are below."
+    if report.compiled.failures:
+        missing += f" Not captured: {len(report.compiled.failures):,}, for reasons that are above."
     lines = [
         (
             f"{plural(kernels, 'kernel')}, {plural(len(lists), 'tuning list')} on "
             f"{plural(targets, 'target')}, {plural(configs, 'config')}: {by_loss}. "
-            f"Launched by {plural(launches, 'launch function')}."
+            f"Launched by {plural(launches, 'launch function')}.{missing}"
         ),
         (
             f"Of {count.total} functions that {report.reached.pin.package} has for Triton, these "
@@ -385,6 +394,15 @@ def _counts(report: PackageReport) -> list[str]:
         lines.append(f"Not read, so not counted: {', '.join(count.unread)}.")
     if report.elsewhere:
         lines.append(f"Left out, of other packages: {', '.join(report.elsewhere)}.")
+    asked = SelectionOptions(
+        kernel="",
+        sm=tuple(dict.fromkeys(tuning.target for tuning in lists)),
+        surroundings=report.surroundings,
+    )
+    lines += [
+        f"  {spell_command('compile', structs.replace(asked, kernel=kernel, launch=launch))}"
+        for kernel, launch in report.reached.left_out
+    ]
     lines.append("Evidence: compiled. Nothing was run, and pruning functions were not compiled.")
     return lines
 
@@ -409,6 +427,9 @@ def package_document(report: PackageReport) -> dict[str, Any]:
             "unread_files": count.unread,
         },
         "elsewhere": report.elsewhere,
+        "left_out": [
+            {"kernel": kernel, "launch": launch} for kernel, launch in report.reached.left_out
+        ],
         "cells": report.compiled.rows,
         "notes": report.compiled.notes,
         "failures": report.compiled.failures,
@@ -477,10 +498,13 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
     own = pins.get(str(version))
     pin = own or pin_of(name, version)
     first: dict[tuple[str, str], Repro] = {}
+    further: dict[tuple[str, str], tuple[str, str]] = {}
     for repro in mine:
         # The others of a repro are there to vary it.
         for launch in repro.launches[:1]:
             first.setdefault((repro.group, launch.name), structs.replace(repro, launches=(launch,)))
+        for launch in repro.launches[1:]:
+            further.setdefault((repro.group, launch.name), (repro.name, launch.name))
     launches = []
     for repro in first.values():
         group = [member for member in mine if member.group == repro.group]
@@ -493,6 +517,7 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
         is_pinned=own is not None,
         pinned=tuple(pins),
         launches=tuple(launches),
+        left_out=tuple(named for key, named in further.items() if key not in first),
         complaints=tuple(map(str, errors)),
     )
 

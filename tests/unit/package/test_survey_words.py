@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+from msgspec import structs
 from rich.console import Console
 
 from harness.cells.compile import CompileReport
@@ -18,7 +21,7 @@ from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 
-def report(*needs: int) -> PackageReport:
+def report(*needs: int, left_out: tuple[tuple[str, str], ...] = ()) -> PackageReport:
     """A list with a config that asks for each amount of shared memory; 100 is the most."""
     rows = tuple(
         Row(
@@ -51,6 +54,7 @@ def report(*needs: int) -> PackageReport:
             is_pinned=True,
             pinned=("1",),
             launches=(),
+            left_out=left_out,
         ),
         compiled=CompileReport(
             rows=rows, failures=(), notes=(), samples=(), wall_seconds=0.0, cpu_seconds=0.0
@@ -77,3 +81,17 @@ def test_why_a_list_loses_some_of_its_configs() -> None:
     (one,) = package_document(found)["lists"]
     assert one["reasons"] == [said]
     assert "Why lists lose some" not in printed(report(64, 96))
+
+
+def test_what_was_not_compiled_is_in_the_result_with_its_command() -> None:
+    found = report(64, left_out=(("repro", "varlen"),))
+    said = printed(found)
+    assert (
+        "Not compiled: 1 launch function of the same repros; commands for them are below." in said
+    )
+    assert "  triage compile --kernel repro --sm sm_80 --launch varlen\n" in said
+    assert package_document(found)["left_out"] == [{"kernel": "repro", "launch": "varlen"}]
+    failed = structs.replace(found.compiled, failures=("k: the launch raised ValueError",))
+    said = printed(replace(report(64), compiled=failed))
+    assert "Not captured: 1, for reasons that are above." in said
+    assert "Not c" not in printed(report(64))
