@@ -10,6 +10,7 @@ from harness.cells.spelling import show_command
 from harness.judging.conditions import Condition, spell
 from harness.store.bug_identity import signature_of
 from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
+from harness.tables.summary import plural
 from harness.values.bug import Bug, BugRecord, HumanState, KeptWorkaround, MachineState
 
 _TONES = {
@@ -162,7 +163,8 @@ def _alike(bugs: Sequence[Bug]) -> list[str]:
     ]
     lines = [words for _, words in sorted(pairs)]
     more = len(lines) - _SHOWN_PAIRS
-    return [*lines[:_SHOWN_PAIRS], *([f"and {more} more pairs: triage bugs show N"] * (more > 0))]
+    rest = [f"and {plural(more, 'more pair')}: triage bugs show N"] if more > 0 else []
+    return [*lines[:_SHOWN_PAIRS], *rest]
 
 
 def bug_said(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> list[Block]:

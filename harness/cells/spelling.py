@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from harness.store.schema import ResultRecord
 from harness.values.cell import CellId, LaunchLabel
 from harness.values.change import Facts
 from harness.values.kernel import Config, ConfigFilter
@@ -86,7 +87,9 @@ def spelled(words: SelectionOptions) -> list[str]:
     return [*line, *words.surroundings]
 
 
-def words_of(row: Row | Facts, others: Iterable[Row] = ()) -> SelectionOptions:
+def words_of(
+    row: Row | Facts, others: Iterable[Row | Facts | ResultRecord] = ()
+) -> SelectionOptions:
     """What selects the cell of a stored row, and no other, as far as the `others` are known."""
     launch = LaunchLabel.parse(row.launch)
     beside = {other.launch for other in others if other.kernel == row.kernel}

@@ -32,6 +32,7 @@ from harness.cli.running import (
     selection_options,
     surroundings,
 )
+from harness.diff.between_runs import current_results
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import create_folder
@@ -173,7 +174,8 @@ def command(
         if request.bug is not None:
             example = find_bug(list_bugs(store), request.bug).example
             request = structs.replace(request, signature=request.signature or example.signature)
-            words = structs.replace(words_of(example), surroundings=surroundings())
+            beside = current_results(store, example.kernel)
+            words = structs.replace(words_of(example, beside), surroundings=surroundings())
         with preparing(status_console()):
             selection = select(words)
         single = ("--sm", "--launch", "--triton", "--ptxas")

@@ -19,6 +19,7 @@ from harness.cli.progress.steps import doing, working
 from harness.cli.results import read_results
 from harness.cli.running import stored_options
 from harness.site.pages_of_store import write_site
+from harness.tables.summary import plural
 from harness.values.errors import UsageError
 from harness.values.matrix import Selector
 
@@ -116,8 +117,8 @@ def command(
         print_json({"schema": 1, **asdict(report), "path": str(out)})
         return
     results_console().print(
-        f"{report.pages:,} pages of {report.cells:,} cells, {report.bytes / 1e6:,.1f} MB; "
-        f"the largest has {report.largest / 1e6:,.1f} MB",
+        f"{plural(report.pages, 'page')} of {plural(report.cells, 'cell')}, "
+        f"{report.bytes / 1e6:,.1f} MB; the largest has {report.largest / 1e6:,.1f} MB",
         soft_wrap=True,
     )
     if report.failures_without_page:

@@ -15,6 +15,7 @@ from harness.frontends.registry import front_end
 from harness.matrix.night import MatrixOptions, MatrixReport, PlannedNight, matrix_bench, plan_night
 from harness.matrix.plan import MatrixPlan
 from harness.store.store import Store
+from harness.tables.summary import plural
 from harness.values.matrix import Matrix
 from harness.values.row import SCHEMA
 
@@ -29,15 +30,15 @@ def matrix_lines(report: MatrixReport) -> Iterator[str]:
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in report.verdicts.most_common())
     total = report.verdicts.total()
     yield (
-        f"run {report.run}: {total:,} cells: {counts or 'none'}. {report.carried:,} needed no "
-        f"work, {report.excluded:,} are excluded, {report.unexpected:,} fail unexpectedly. "
-        f"{report.wall_seconds:,.1f} s."
+        f"run {report.run}: {plural(total, 'cell')}: {counts or 'none'}. "
+        f"{report.carried:,} needed no work, {report.excluded:,} are excluded, "
+        f"{report.unexpected:,} fail unexpectedly. {report.wall_seconds:,.1f} s."
     )
     if report.skipped or report.skipped_captures:
         yield (
-            f"incomplete: time was up with {report.skipped:,} cells not started, and "
-            f"{report.skipped_captures:,} captures whose cells are not all known; the same command "
-            "goes on from here"
+            f"incomplete: time was up with {plural(report.skipped, 'cell')} not started, and "
+            f"{plural(report.skipped_captures, 'capture')} whose cells are not all known; "
+            "the same command goes on from here"
         )
 
 
@@ -91,9 +92,9 @@ def estimate_words(estimate: Estimate) -> str:
     """How much there is to do, and about how long it takes."""
     if estimate.uncounted and not (estimate.cells or estimate.carried or estimate.excluded):
         return (
-            f"{estimate.uncaptured:,} launches are selected. Their configs are not counted yet: "
-            "that takes their launch code. `triage matrix run --max-time 10m` runs a part of them, "
-            "and then the rest is counted."
+            f"{plural(estimate.uncaptured, 'launch is', 'launches are')} selected. Their configs "
+            "are not counted yet: that takes their launch code. "
+            "`triage matrix run --max-time 10m` runs a part of them, and then the rest is counted."
         )
     duration = (
         "unknown, nothing of it is captured and the repros state no count of configs; "
@@ -112,16 +113,18 @@ def estimate_words(estimate: Estimate) -> str:
         duration = f"{least}about {amount}, {basis}"
     about = "about " if estimate.uncaptured else ""
     words = (
-        f"{about}{estimate.cells:,} cells, {estimate.excluded:,} excluded; "
+        f"{about}{plural(estimate.cells, 'cell')}, {estimate.excluded:,} excluded; "
         f"{estimate.carried:,} need no work. "
-        f"To do: {about}{estimate.lowerings:,} lowerings ({estimate.lowerings_stored:,} more are "
-        f"stored) and up to {estimate.assemblies:,} assemblies. Time: {duration}."
+        f"To do: {about}{plural(estimate.lowerings, 'lowering')} "
+        f"({estimate.lowerings_stored:,} more are stored) and up to "
+        f"{plural(estimate.assemblies, 'assembly', 'assemblies')}. Time: {duration}."
     )
     if not estimate.uncaptured:
         return words
     words = (
-        f"{words} Not captured yet: {estimate.uncaptured:,} launches, with {estimate.about:,} "
-        f"cells by the counts of their repros, before any of them are excluded."
+        f"{words} Not captured yet: {plural(estimate.uncaptured, 'launch', 'launches')}, with "
+        f"{plural(estimate.about, 'cell')} by the counts of their repros, "
+        "before any of them are excluded."
     )
     if not estimate.uncounted:
         return words

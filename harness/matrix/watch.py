@@ -18,6 +18,7 @@ from harness.diff.diff_words import group_changes
 from harness.io.files.reading import read_regular
 from harness.store.schema import RunRecord
 from harness.store.store import Store
+from harness.tables.summary import plural
 from harness.values.bug import Bug, HumanState
 from harness.values.change import ChangeKind, Changes
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
@@ -149,7 +150,7 @@ def draft_of(bug: Bug) -> Draft:
     example = bug.example
     # Indented, words of compilers and names of kernels are neither markup nor mentions of people.
     quoted = [
-        *(f"{name}: {count:,} cells" for name, count in bug.kernels.items()),
+        *(f"{name}: {plural(count, 'cell')}" for name, count in bug.kernels.items()),
         example.cell,
         *example.reason.splitlines(),
     ]

@@ -267,7 +267,7 @@ def package_said(report: PackageReport) -> list[Block]:
     if any(tuning.lost or tuning.unknown for tuning, _ in report.lists):
         blocks += [_grid(report), BLANK]
     for tuning, pruning in report.losing:
-        blocks += [*_list_said(tuning, pruning, report.surroundings), BLANK]
+        blocks += [*_list_said(tuning, pruning, report), BLANK]
     some = [
         say(
             f"  {tuning.kernel} ({tuning.launch}, {tuning.rows[0].compiler_name}) "
@@ -320,9 +320,7 @@ def _cell(tuning: TuningList | None) -> SaidLine:
     return more if unknown == total else cell + say(", ") + more
 
 
-def _list_said(
-    tuning: TuningList, pruning: Pruning | None, surroundings: tuple[str, ...]
-) -> list[Block]:
+def _list_said(tuning: TuningList, pruning: Pruning | None, report: PackageReport) -> list[Block]:
     total = len(tuning.rows)
     how_much = f"all {total}" if tuning.loss is Loss.ALL else f"{len(tuning.lost)} of {total}"
     loss = f"{how_much} configs are lost" if total > 1 else "its only config is lost"
@@ -335,8 +333,12 @@ def _list_said(
         is_named = ".py@" not in tuning.name  # of a file, `--kernel` would take what is installed
         command = ""
         if not tuning.works and is_named:
-            words = structs.replace(words_of(tuning.rows[0]), kernel=tuning.name, config="")
-            words = structs.replace(words, surroundings=surroundings)
+            words = structs.replace(
+                words_of(tuning.rows[0], report.compiled.rows),
+                kernel=tuning.name,
+                config="",
+                surroundings=report.surroundings,
+            )
             command = f"; to look for one: {spell_command('workaround', words)}"
         return [*blocks, say(f"  No pruning function: {pruning.why_none}{command}")]
     blocks.append(

@@ -28,6 +28,7 @@ from harness.blame.grid import Culprit
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
 from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
+from harness.diff.between_runs import current_results
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
@@ -551,7 +552,8 @@ class _Gathering:
             from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
 
             mine = executed_selection(mine, options.on)
-        head = LogHead(axis=axis, selection=msgspec.to_builtins(words_of(case)), options=options)
+        words = words_of(case, current_results(self.store, case.kernel))
+        head = LogHead(axis=axis, selection=msgspec.to_builtins(words), options=options)
         log = BisectLog.begin(log_path(f"report-{case.short}-{axis}"), head)
         return await bisect_versions(mine, self.store, self.how, options, _silent, log)
 

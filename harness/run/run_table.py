@@ -15,6 +15,7 @@ import numpy.typing as npt
 from harness.run.judging import as_document
 from harness.tables.rows import suspect_lines
 from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, SaidLine, Tone, say
+from harness.tables.summary import plural
 from harness.tables.survivors import common_ground
 from harness.values.check import Agreement
 from harness.values.execution import FINE_RUNS, RunRow, RunVerdict, TraceFacts, TraceStep
@@ -57,7 +58,7 @@ def _groups(rows: Sequence[RunRow]) -> list[Block]:
         lines += _race_lines(first)
         lines += [say(f"        printed: {line}", Tone.FAINT) for line in first.printed[:_PRINTED]]
         if len(first.printed) > _PRINTED:
-            more = f"        and {len(first.printed) - _PRINTED} more lines (--json)"
+            more = f"        and {plural(len(first.printed) - _PRINTED, 'more line')} (--json)"
             lines.append(say(more, Tone.FAINT))
     return lines
 

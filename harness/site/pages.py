@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from harness.site.squares import (
     tone_of,
     toolchain_of_cell,
 )
+from harness.store.schema import ResultRecord
 from harness.tables.charts import Chart, Frame, charts_over, ticks
 from harness.tables.rows import figure
 from harness.values.bug import Bug, BugFacts, Seen
@@ -405,8 +406,8 @@ class BlameView:
     command: str
 
 
-def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
-    """The grid of the cells at one place; None where there is none.
+def blame_view(beside: Sequence[_Beside], others: Iterable[ResultRecord] = ()) -> BlameView | None:
+    """The grid of the cells at one place; None where there is none. `others` are of its kernel.
 
     A line is one program, byte for byte, or a compiler that came to none; a column an assembler.
     """
@@ -446,7 +447,7 @@ def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
             row_title="program",
         ),
         says=tuple(_says(lines, compilers)),
-        command=spell_command("blame", words_of(example)),
+        command=spell_command("blame", words_of(example, others)),
     )
 
 

@@ -438,7 +438,7 @@ class _Writer:
                 "bug",
                 bug=bug,
                 links=upstream_links(bug),
-                blame=blame_view(bug_cells.beside),
+                blame=blame_view(bug_cells.beside, current_results(self.store, bug.example.kernel)),
                 compare=self._pair_of_cells("A cell that works and one that has the bug", *sides)
                 if sides
                 else "",

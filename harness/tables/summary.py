@@ -99,9 +99,9 @@ def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
     return sorted(failures, key=lambda failure: -failure.count)
 
 
-def plural(count: int, word: str) -> str:
-    """`1 kernel`, `2,000 kernels`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+def plural(count: int, word: str, words: str = "") -> str:
+    """`1 kernel`, `2,000 kernels`; `words` where it is not the word with an s."""
+    return f"{count:,} {word if count == 1 else words or f'{word}s'}"
 
 
 # Many kernels for people: a line a kernel, a column a target, and what fails across them.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.cells.places import RunProgress
 from harness.cli.progress.steps import doing
+from harness.tables.summary import plural
 from harness.values.row import Row, RowSummary
 
 if TYPE_CHECKING:
@@ -110,5 +111,5 @@ class _State:
                 table.add_row(f"{count:,}", Text(key), Text(self.reasons[key][:_REASON_WIDTH]))
             parts.append(table)
             if (more := len(self.failures) - _SHOWN_FAILURES) > 0:
-                parts.append(Text(f"and {more} more signatures"))
+                parts.append(Text(f"and {plural(more, 'more signature')}"))
         return Group(*parts)

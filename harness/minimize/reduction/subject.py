@@ -22,6 +22,7 @@ from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.interest import Question
 from harness.minimize.reduction.minimization import NothingToReduce
+from harness.tables.summary import plural
 from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError
 from harness.values.row import Row
@@ -156,7 +157,8 @@ def _chosen(
     names = [name for cell in cells for name in cell.cell.config.as_dict()]
     names += [name for name, _ in selection.config.wanted]
     others = len(cells) - len(rows)
-    notes = [f"{others} more configs were not looked at (--config names one)"] if others else []
+    words = plural(others, "more config was", "more configs were")
+    notes = [f"{words} not looked at (--config names one)"] if others else []
     launches = {one.cell.launch for one in cells if one.cell.kernel == cell.cell.kernel}
     if len(launches) > 1:
         label = LaunchLabel.parse(cell.cell.launch)

@@ -42,3 +42,6 @@ def test_of_launches_whose_configs_nobody_counted_no_amount_is_stated() -> None:
     words = estimate_words(nothing)
     assert words.startswith("8 launches are selected. Their configs are not counted yet: ")
     assert "0 " not in words.replace("10m", "")
+    one = estimate_words(replace(nothing, uncaptured=1))
+    assert one.startswith("1 launch is selected. ")
+    assert estimate_words(replace(nothing, cells=1)).startswith("about 1 cell, ")

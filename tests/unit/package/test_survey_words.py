@@ -9,6 +9,7 @@ from harness.cells.compile import CompileReport
 from harness.package.package import (
     FunctionCount,
     PackageReport,
+    Pruning,
     Reached,
     TuningList,
     package_document,
@@ -95,3 +96,14 @@ def test_what_was_not_compiled_is_in_the_result_with_its_command() -> None:
     said = printed(replace(report(64), compiled=failed))
     assert "Not captured: 1, for reasons that are above." in said
     assert "Not c" not in printed(report(64))
+
+
+def test_a_command_for_the_first_of_several_launches_means_it_alone() -> None:
+    found = report(200)
+    (one, _), *_ = found.lists
+    why = Pruning(source=None, why_none="no config is left")
+    lost = replace(found, lists=((one, why),))
+    assert "--launch forward\n" in printed(lost)
+    second = structs.replace(one.rows[0], launch="forward#2")
+    beside = structs.replace(lost.compiled, rows=(*one.rows, second))
+    assert "--launch 'forward#1'\n" in printed(replace(lost, compiled=beside))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
-from nights import row
+from nights import record, row
 
 from harness.site.pages import BlameView, blame_view, upstream_links
 from harness.values.bug import Bug, BugFacts, Seen
@@ -49,8 +49,12 @@ def test_one_program_that_fails_here_and_works_there_is_the_assembler_s_doing() 
     example = facts(row(launch="default:chunk_size=32", ptx_body_sha256="a" * 64))
     more = blame_view([(example, "", Seen.HERE)])
     assert more is not None
-    for words in ("--launch default", "--set chunk_size=32", "--config"):
+    for words in ("--launch default ", "--set chunk_size=32", "--config"):
         assert words in more.command
+    # Where the kernel has other launches, it is the first of them alone.
+    first = blame_view([(example, "", Seen.HERE)], [record(row(launch="default#2"))])
+    assert first is not None
+    assert "--launch 'default#1' " in first.command
 
 
 def test_two_programs_on_one_assembler_and_what_cannot_be_told() -> None:
