@@ -516,14 +516,18 @@ async def run_program(
         "OMP_NUM_THREADS": "1",
         **dict(compiler.variables),
     }
-    async with bench.slot(alone=alone):
-        process = await bench.hub.execute(
-            argv,
-            folder=folder,
-            limits=limits or bench.limits,
-            env=env,
-            writable=[folder] if is_confined() else None,
-        )
+    try:
+        async with bench.slot(alone=alone):
+            process = await bench.hub.execute(
+                argv,
+                folder=folder,
+                limits=limits or bench.limits,
+                env=env,
+                writable=[folder] if is_confined() else None,
+            )
+    except BaseException:
+        bench.hub.drop_folder(folder)
+        raise
     bench.cpu_seconds += process.cpu
     answer = None
     with contextlib.suppress(ConfigurationError, msgspec.MsgspecError):

@@ -379,35 +379,38 @@ class Oracles:
             InfrastructureError: ptxas does not say what it refuses, or nvdisasm cannot be run.
         """
         folder = self.hub.new_folder("hunt")
-        while True:
-            text, places = listing(head, forms)
-            assembly = await self.assemble(folder, text, LEVELS[0], self.limits, "-lineinfo")
-            if assembly.has_cubin:
-                break
-            # Some is refused only where all else is right.
-            log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
-            refused = {error.line for error in log.errors} & places.keys()
-            if not refused:
-                raise InfrastructureError(
-                    f"ptxas {self.ptxas.version} does not say what it refuses: {log.errors[:1]}"
-                )
-            forms = [form for line, form in places.items() if line not in refused]
-        if self.nvdisasm is None:
-            return list(places.values())
-        cubin = f"level-{LEVELS[0]}.cubin"
-        argv = (self.nvdisasm.path, "-c", "-ndf", "-g", cubin)
-        async with self.slots:
-            end = await self.hub.execute(argv, folder=folder, limits=self.limits)
-        self.spent.nvdisasm += end.cpu
-        if not end.ok:
-            raise InfrastructureError(f"{self.nvdisasm.label} {end.words}")
-        unknown, line = set(), 0
-        for row in (folder / "stdout").read_text().splitlines():
-            if place := _SASS_LINE.search(row):
-                line = int(place[1])
-            elif (code := _SASS.match(row)) and not knows_sass(code[1]):
-                unknown.add(line)
-        return [form for line, form in places.items() if line not in unknown]
+        try:
+            while True:
+                text, places = listing(head, forms)
+                assembly = await self.assemble(folder, text, LEVELS[0], self.limits, "-lineinfo")
+                if assembly.has_cubin:
+                    break
+                # Some is refused only where all else is right.
+                log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
+                refused = {error.line for error in log.errors} & places.keys()
+                if not refused:
+                    raise InfrastructureError(
+                        f"ptxas {self.ptxas.version} does not say what it refuses: {log.errors[:1]}"
+                    )
+                forms = [form for line, form in places.items() if line not in refused]
+            if self.nvdisasm is None:
+                return list(places.values())
+            cubin = f"level-{LEVELS[0]}.cubin"
+            argv = (self.nvdisasm.path, "-c", "-ndf", "-g", cubin)
+            async with self.slots:
+                end = await self.hub.execute(argv, folder=folder, limits=self.limits)
+            self.spent.nvdisasm += end.cpu
+            if not end.ok:
+                raise InfrastructureError(f"{self.nvdisasm.label} {end.words}")
+            unknown, line = set(), 0
+            for row in (folder / "stdout").read_text().splitlines():
+                if place := _SASS_LINE.search(row):
+                    line = int(place[1])
+                elif (code := _SASS.match(row)) and not knows_sass(code[1]):
+                    unknown.add(line)
+            return [form for line, form in places.items() if line not in unknown]
+        finally:
+            self.hub.drop_folder(folder)
 
 
 def _module(programs: Sequence[Asked]) -> tuple[str, list[int]]:

@@ -302,14 +302,15 @@ class _Nvrtc(CudaDriver):
         child = Path(nvrtc_child.__file__)
         program = await run_program(bench, job.compiler, child, request, alone=alone, limits=limits)
         process, folder = program.end, program.folder
-        if program.answer is None:
-            log = read_stream(folder / "stderr")
-        else:
-            log, code = str(program.answer["log"]), int(program.answer["code"])
-            process = structs.replace(process, exit_code=code) if process.ok else process
-        run = _run(process, log, folder / _OUT)
-        bench.hub.drop_folder(folder)
-        return run
+        try:
+            if program.answer is None:
+                log = read_stream(folder / "stderr")
+            else:
+                log, code = str(program.answer["log"]), int(program.answer["code"])
+                process = structs.replace(process, exit_code=code) if process.ok else process
+            return _run(process, log, folder / _OUT)
+        finally:
+            bench.hub.drop_folder(folder)
 
 
 NVCC_DRIVER, NVRTC_DRIVER = _Nvcc(), _Nvrtc()

@@ -63,6 +63,7 @@ def test_no_end_is_named_that_was_not_tried() -> None:
         "Present in the oldest ptxas that was tried, 13.1.80. Still present in the newest ptxas "
         "that was tried, 13.1.80. 6 versions were not tried."
     )
+    assert words(*(made(ptxas=each) for each in PTXAS[1:])).endswith(" 1 version was not tried.")
     assert words(*(made(ptxas=each) for each in PTXAS)).startswith(
         "Present in the oldest ptxas there is, 12.9.86. Still present in the newest ptxas there is"
     )

@@ -107,6 +107,7 @@ def test_a_word_is_quoted_where_it_has_to_be() -> None:
         ("n_regs > 1 n_regs", "what is 'n_regs' doing there? join conditions by `and` or `or`"),
         ("n_regs > 1 ;", "cannot read ';'"),
         ("not " * 41 + "n_regs > 1", "it is nested too deeply"),
+        ("n_regs > 1 and " * 40 + "not " * 41 + "n_regs > 1", "it is nested too deeply"),
         (" " * 1991 + "n_regs > 1", "a condition of 2,001 characters is too long"),
     ],
 )

@@ -182,6 +182,18 @@ def test_what_is_sick_is_fine_for_who_follows_a_crash() -> None:
     assert crash.is_crash
 
 
+@pytest.mark.parametrize(
+    ("said", "is_crash"),
+    [("pass TritonGPUPipeline crashed", True), ("pass TritonGPUPipeline failed", False),
+     (None, False)],
+)  # fmt: skip
+def test_a_pass_that_crashed_is_the_compiler_s_and_one_that_failed_need_not_be(
+    said: str | None, is_crash: bool
+) -> None:
+    failed = Followed(kind=VerdictKind.PASS_FAILURE, stage="ttgir", said=said)
+    assert failed.is_crash == is_crash
+
+
 def test_the_sickest_comes_first() -> None:
     cliff = row("sick", stage="cubin", signature="o", occupancy=0.015625, stack=0)
     rows = [spilling(0), cliff, spilling(3000), spilling(5000)]

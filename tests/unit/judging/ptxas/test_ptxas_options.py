@@ -12,6 +12,7 @@ from harness.judging.ptxas.ptxas_options import (
     known_options,
     option_of,
     read_options,
+    single_changes,
     usable,
 )
 from harness.values.errors import UsageError
@@ -176,3 +177,9 @@ def test_options_of_a_user_are_words_for_ptxas(text: str) -> None:
 def test_what_a_cell_says_itself_is_no_option_of_a_user(text: str) -> None:
     with pytest.raises(UsageError, match="not an option for code"):
         read_options(text)
+
+
+def test_a_flag_that_is_given_is_also_left_out() -> None:
+    labels = [change.label for change in single_changes(("-v", "-lineinfo", "-lineinfo", "-O3"))]
+    assert labels.count("without -lineinfo") == 1
+    assert "without -O3" not in labels
