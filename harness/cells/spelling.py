@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from harness.store.schema import ResultRecord
 from harness.values.cell import CellId, LaunchLabel
 from harness.values.change import Facts
 from harness.values.kernel import Config, ConfigFilter
@@ -21,6 +21,18 @@ from harness.values.toolchain import (
     compiler_words,
     takes_cubins,
 )
+
+
+class OfLaunch(Protocol):
+    """What is of a launch: a row, or what is kept of one."""
+
+    @property
+    def kernel(self) -> str:
+        """Its kernel's name."""
+
+    @property
+    def launch(self) -> str:
+        """The label of the launch."""
 
 
 class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,9 +99,7 @@ def spelled(words: SelectionOptions) -> list[str]:
     return [*line, *words.surroundings]
 
 
-def words_of(
-    row: Row | Facts, others: Iterable[Row | Facts | ResultRecord] = ()
-) -> SelectionOptions:
+def words_of(row: Row | Facts, others: Iterable[OfLaunch] = ()) -> SelectionOptions:
     """What selects the cell of a stored row, and no other, as far as the `others` are known."""
     launch = LaunchLabel.parse(row.launch)
     beside = {other.launch for other in others if other.kernel == row.kernel}

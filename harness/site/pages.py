@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
-from harness.cells.spelling import SelectionOptions, spell_command, words_of
+from harness.cells.spelling import OfLaunch, SelectionOptions, spell_command, words_of
 from harness.io.packages.versions import toolchain_order, version_order
 from harness.judging.answers import is_failure
 from harness.site import squares
@@ -26,7 +26,6 @@ from harness.site.squares import (
     tone_of,
     toolchain_of_cell,
 )
-from harness.store.schema import ResultRecord
 from harness.tables.charts import Chart, Frame, charts_over, ticks
 from harness.tables.rows import figure
 from harness.values.bug import Bug, BugFacts, Seen
@@ -406,7 +405,7 @@ class BlameView:
     command: str
 
 
-def blame_view(beside: Sequence[_Beside], others: Iterable[ResultRecord] = ()) -> BlameView | None:
+def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> BlameView | None:
     """The grid of the cells at one place; None where there is none. `others` are of its kernel.
 
     A line is one program, byte for byte, or a compiler that came to none; a column an assembler.
