@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+import msgspec
 
 from harness.cells.places import CompileOptions
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.main import CONTEXT
-from harness.cli.options import F, SilentOption, Verb, json_option, together
+from harness.cli.options import F, SilentOption, Verb, as_value, json_option
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import open_results
@@ -24,14 +25,10 @@ from harness.io.files.reading import read_regular
 from harness.io.packages.versions import LATEST
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.target import Target
-from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON
+from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON, Assembler, Compiler
 
 if TYPE_CHECKING:
-    from harness.hunt.hunting import HuntPlan, HuntReport
-    from harness.io.processes.hub import Hub
-    from harness.store.store import Store
-
-P = TypeVar("P", bound="HuntPlan")
+    from harness.hunt.plan import HuntReport
 
 _EPILOG = """\b
 Example:
@@ -51,16 +48,48 @@ def command() -> None:
     """Look for unknown bugs of a compiler, unattended, and report each cause once."""
 
 
-def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of click are
-    for option in (
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What any hunt is asked for; with a `corpus` its files are changed, and nothing is made."""
+
+    on: str
+    runner: str | None
+    corpus: Path | None
+    seconds: float
+    most: int | None
+    seed: int
+
+
+def _asked(
+    on: str | None,
+    runner: str | None,
+    corpus: Path | None,
+    *,
+    usual: str,
+    **others: Any,  # noqa: ANN401 - click's
+) -> _Asked:
+    if runner is not None and on not in (None, GPU):
+        raise UsageError(f"--runner is for a GPU: leave out --on {on}")
+    on = on or (GPU if runner is not None else usual)
+    if corpus and on == GPU:
+        raise UsageError("--corpus asks no GPU: leave out --on gpu")
+    return _Asked(on=EMULATOR if corpus else on, runner=runner, corpus=corpus, **others)
+
+
+def _hunt_options(executes: str, usual: str, changes: str) -> Callable[[F], F]:
+    """What both hunts are asked for, as `asked`; the help of `--on` and of `--corpus`."""
+    return as_value(
+        "asked",
+        partial(_asked, usual=usual),
         click.option(
-            "--max-tries",
-            "most",
-            cls=SilentOption,
-            type=click.IntRange(1),
-            metavar="N",
-            help="After how many programs to stop, to the next batch full.",
+            "--on", type=click.Choice([EMULATOR, SASS, GPU]), show_default=usual, help=executes
+        ),
+        click.option(
+            "--runner",
+            metavar="CMD",
+            help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
+        ),
+        click.option(
+            "--corpus", type=FilePath(exists=True, file_okay=False), metavar="DIR", help=changes
         ),
         click.option(
             "--for",
@@ -72,37 +101,16 @@ def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of clic
             metavar="TIME",
             help="How long to hunt: 30m, 90s.",
         ),
-    ):
-        function = option(function)
-    return function
-
-
-def _executor_options(words: str, usual: str) -> Callable[[F], F]:
-    """What executes, as `on`, and `runner`; `words` are what the help says of it."""
-
-    def add(function: F) -> F:
-        @functools.wraps(function)
-        def executed(*, on: str | None, runner: str | None, **others: Any) -> Any:  # noqa: ANN401 - click's
-            if runner is not None and on not in (None, GPU):
-                raise UsageError(f"--runner is for a GPU: leave out --on {on}")
-            on = on or (GPU if runner is not None else usual)
-            if others["corpus"] and on == GPU:
-                raise UsageError("--corpus asks no GPU: leave out --on gpu")
-            on = EMULATOR if others["corpus"] else on
-            return function(on=on, runner=runner, **others)
-
-        return together(
-            click.option(
-                "--on", type=click.Choice([EMULATOR, SASS, GPU]), show_default=usual, help=words
-            ),
-            click.option(
-                "--runner",
-                metavar="CMD",
-                help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-            ),
-        )(cast("F", executed))
-
-    return add
+        click.option(
+            "--max-tries",
+            "most",
+            cls=SilentOption,
+            type=click.IntRange(1),
+            metavar="N",
+            help="After how many programs to stop, to the next batch full.",
+        ),
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+    )
 
 
 @command.command("ptxas", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
@@ -110,36 +118,19 @@ def _executor_options(words: str, usual: str) -> Callable[[F], F]:
 @click.option(
     "--ptxas", default=LATEST, show_default=True, metavar="X", help="The ptxas to hunt in."
 )
-@_executor_options(
+@_hunt_options(
     "What votes beside the PTX: the SASS of -O0 and -O3, emulated; their cubins, launched on a "
     "GPU; or nothing (emulator), and only what ptxas fails on is found, and what it takes out of "
     "proportion.",
     SASS,
-)
-@click.option(
-    "--corpus",
-    type=FilePath(exists=True, file_okay=False),
-    metavar="DIR",
-    help="Change the PTX files of this folder, and make no programs; nothing is executed, what "
+    "Change the PTX files of this folder, and make no programs; nothing is executed, what "
     "ptxas fails on is found, and where its spills, registers or time grow out of proportion.",
 )
-@_hunt_options
 @scheduler_option("Have ptxas and the emulator run")
 @execution_options
 @json_option
 def _ptxas(
-    *,
-    sm: str,
-    ptxas: str,
-    on: str,
-    runner: str | None,
-    corpus: Path | None,
-    seconds: float,
-    most: int | None,
-    seed: int,
-    scheduler: str | None,
-    how: CompileOptions,
-    as_json: bool,
+    *, sm: str, ptxas: str, asked: _Asked, scheduler: str | None, how: CompileOptions, as_json: bool
 ) -> None:
     """Make PTX that is well defined, and look for what ptxas does wrong with it.
 
@@ -149,25 +140,61 @@ def _ptxas(
     reduced, named and counted once for each cause. What it says is *emulated*, with --on gpu
     *measured*.
     """
-    # numpy comes with it.
-    from harness.hunt.hunting import PtxasPlan, hunt, write_repros  # noqa: PLC0415
-
     target = Target.parse(sm)
-    changed = _corpus(corpus, target) if corpus else ()
+    texts = _ptx_corpus(asked.corpus, target) if asked.corpus else ()
     versions = PTXAS_BACK_END.select(ptxas)
     if len(versions) != 1:
         raise UsageError(f"--ptxas {ptxas}: {len(versions)} versions are meant; name one")
-    plan = PtxasPlan(
-        ptxas=PTXAS_BACK_END.install(versions[0]),
-        target=target,
-        seed=seed,
-        seconds=seconds,
-        on=on,
-        runner=runner,
-        most=most,
-        corpus=changed,
-    )
-    _hunt(plan, how, hunt, write_repros, scheduler=scheduler, as_json=as_json)
+    tool = PTXAS_BACK_END.install(versions[0])
+    _hunt(tool, (target,), texts, asked, how, scheduler=scheduler, as_json=as_json)
+
+
+@command.command("triton", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
+@click.option(
+    "--sm",
+    default="80,90a,100a,120a",
+    show_default=True,
+    metavar="SM,...",
+    help="GPU targets, by turns.",
+)
+@click.option(
+    "--triton", default=LATEST, show_default=True, metavar="X", help="The Triton to hunt in."
+)
+@_hunt_options(
+    "What executes the kernels: their PTX, emulated in several orders; or their cubins, emulated "
+    "(sass) or launched on a GPU. What they leave is held to Triton's interpreter.",
+    EMULATOR,
+    "Change the .ttir and .ttgir files of this folder, and make no kernels; what Triton fails "
+    "on by itself is found, and what a .ttir file computes with stages and not without.",
+)
+@scheduler_option("Have the emulator run")
+@execution_options
+@json_option
+def _triton(
+    *,
+    sm: str,
+    triton: str,
+    asked: _Asked,
+    scheduler: str | None,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Make kernels that are well defined, and look for what Triton does wrong with them.
+
+    Each kernel is compiled in two configs for one of the targets. Its PTX is executed by the
+    emulator, in several orders of warps and copies, and held to Triton's interpreter; one of four
+    is in Gluon (Triton 3.8 and later), and its two configs are held to one another. Passes that
+    fail, crashes and hangs are found, too. What is found is reduced, named and counted once for
+    each cause. What it says is *emulated*, with --on gpu *measured*.
+    """
+    texts = _ir_corpus(asked.corpus) if asked.corpus else ()
+    front = front_end(TRITON)
+    versions = front.select(triton)
+    if len(versions) != 1:
+        raise UsageError(f"--triton {triton}: {len(versions)} versions are meant; name one")
+    tool = front.install(versions[0])
+    targets = tuple(map(Target.parse, sm.split(",")))
+    _hunt(tool, targets, texts, asked, how, scheduler=scheduler, as_json=as_json)
 
 
 _LARGEST_PROGRAM = 1 << 20
@@ -190,7 +217,7 @@ def _texts(folder: Path, suffixes: Collection[str]) -> list[tuple[str, str]]:
     return texts
 
 
-def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
+def _ptx_corpus(folder: Path, target: Target) -> tuple[str, ...]:
     """The PTX files below a folder, for a target."""
     from harness.hunt.corpus import retargeted, target_of  # noqa: PLC0415 - numpy comes with it
 
@@ -202,75 +229,6 @@ def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
             "`triage show --stage ptx` prints that of a kernel"
         )
     return fitting
-
-
-@command.command("triton", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@click.option(
-    "--sm",
-    default="80,90a,100a,120a",
-    show_default=True,
-    metavar="SM,...",
-    help="GPU targets, by turns.",
-)
-@click.option(
-    "--triton", default=LATEST, show_default=True, metavar="X", help="The Triton to hunt in."
-)
-@click.option(
-    "--corpus",
-    type=FilePath(exists=True, file_okay=False),
-    metavar="DIR",
-    help="Change the .ttir and .ttgir files of this folder, and make no kernels; what Triton fails "
-    "on by itself is found, and what a .ttir file computes with stages and not without.",
-)
-@_executor_options(
-    "What executes the kernels: their PTX, emulated in several orders; or their cubins, emulated "
-    "(sass) or launched on a GPU. What they leave is held to Triton's interpreter.",
-    EMULATOR,
-)
-@_hunt_options
-@scheduler_option("Have the emulator run")
-@execution_options
-@json_option
-def _triton(
-    *,
-    sm: str,
-    triton: str,
-    on: str,
-    runner: str | None,
-    corpus: Path | None,
-    seconds: float,
-    most: int | None,
-    seed: int,
-    scheduler: str | None,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
-    """Make kernels that are well defined, and look for what Triton does wrong with them.
-
-    Each kernel is compiled in two configs for one of the targets. Its PTX is executed by the
-    emulator, in several orders of warps and copies, and held to Triton's interpreter; one of four
-    is in Gluon (Triton 3.8 and later), and its two configs are held to one another. Passes that
-    fail, crashes and hangs are found, too. What is found is reduced, named and counted once for
-    each cause. What it says is *emulated*, with --on gpu *measured*.
-    """
-    from harness.hunt.triton_hunt import TritonPlan, hunt_triton, write_triton_repros  # noqa: PLC0415 - numpy comes with it
-
-    changed = _ir_corpus(corpus) if corpus else ()
-    front = front_end(TRITON)
-    versions = front.select(triton)
-    if len(versions) != 1:
-        raise UsageError(f"--triton {triton}: {len(versions)} versions are meant; name one")
-    plan = TritonPlan(
-        triton=front.install(versions[0]),
-        gpus=tuple(Target.parse(word) for word in sm.split(",")),
-        seed=seed,
-        seconds=seconds,
-        most=most,
-        on=on,
-        runner=runner,
-        corpus=changed,
-    )
-    _hunt(plan, how, hunt_triton, write_triton_repros, scheduler=scheduler, as_json=as_json)
 
 
 def _ir_corpus(folder: Path) -> tuple[str, ...]:
@@ -291,19 +249,31 @@ def _ir_corpus(folder: Path) -> tuple[str, ...]:
 
 
 def _hunt(
-    plan: P,
+    tool: Assembler | Compiler,
+    targets: tuple[Target, ...],
+    texts: tuple[str, ...],
+    asked: _Asked,
     how: CompileOptions,
-    hunt: Callable[
-        [P, Store, CompileOptions, Callable[[str], None], Callable[[str], None], Callable[[], Hub]],
-        Coroutine[Any, Any, HuntReport],
-    ],
-    write: Callable[[HuntReport, Path], list[str]],
     *,
     scheduler: str | None,
     as_json: bool,
 ) -> NoReturn:
+    # numpy comes with them.
     from harness.hunt.hunt_words import first_line, hunt_document, hunt_said  # noqa: PLC0415
+    from harness.hunt.hunted_repros import write_repros  # noqa: PLC0415
+    from harness.hunt.hunting import hunt  # noqa: PLC0415
+    from harness.hunt.plan import HuntPlan  # noqa: PLC0415
 
+    plan = HuntPlan(
+        tool=tool,
+        targets=targets,
+        corpus=texts,
+        seed=asked.seed,
+        seconds=asked.seconds,
+        most=asked.most,
+        on=asked.on,
+        runner=asked.runner,
+    )
     console = status_console()
     with open_results() as store, working(console, "starting") as show:
 
@@ -316,7 +286,7 @@ def _hunt(
                 return await hunt(plan, store, there, tell, show, open_hub)
 
         report = run_to_the_end(hunted())
-    folders = write(report, home_dir())
+    folders = write_repros(report, home_dir())
     print_remarks(report.notes)
     if as_json:
         print_json(hunt_document(report, folders))

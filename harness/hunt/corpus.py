@@ -1,10 +1,9 @@
 """Real PTX with small changes: what a compiler wrote, as no compiler would write it. Pure.
 
-A change is a step: an instruction goes, comes twice, changes places with the next one, gets another
-constant, register, opcode, modifier or guard, a constant in the place of a register, or one of
-another source stands behind it. Steps are drawn from the text as it was and do not depend on each
-other, so a list of them can be shortened. Such a program need not mean anything: what is looked for
-is a ptxas that fails on it, where it should refuse it or assemble it.
+In a step an instruction goes, comes twice, changes places with the next one, gets another constant,
+register, opcode, modifier or guard, a constant in place of a register, or one of another source
+stands behind it. Such a program need not mean anything: what is looked for is a ptxas that fails on
+it, where it should refuse it or assemble it.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from functools import cached_property
 
 from gpu_emulator.ptx.text.document import Document, StatementKind, parse, statement
 from gpu_emulator.ptx.text.facts import Instruction, without_debug
+from harness.hunt.changes import ChangedProgram
 
 _ENTRY = re.compile(r"(\.entry\s+)[\w$]+")
 _TARGET = re.compile(r"^\s*\.target\s+([\w.]+)", re.MULTILINE)
 _NUMBER = re.compile(r"(?<![\w%$.])-?(?:0x[0-9a-fA-F]+|[0-9]+)(?![\w.])")
 _REGISTER = re.compile(r"%[a-z]+(?=[0-9])[0-9]+")
 _NUMBERS = (0, 1, -1, 2, 4, 8, 16, 31, 32, 33, 64, 127, 128, 255, 256, 65535, 0x7FFFFFFF, 1 << 31)
-_MOST_STEPS = 10
 TOGETHER = 16
 """So many programs in a row are changes of one source: they can be one module."""
 
@@ -142,25 +141,6 @@ class CorpusSource:
         return _REGISTER.sub(register, code)
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusProgram:
-    """A source with steps, from a seed."""
-
-    seed: int
-    source: CorpusSource
-    steps: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        """What ptxas gets."""
-        return self.source.changed(self.steps)
-
-    @property
-    def opcodes(self) -> list[str]:
-        """Those of its source."""
-        return self.source.opcodes
-
-
 def acquainted(sources: Sequence[CorpusSource]) -> list[CorpusSource]:
     """The same sources, each of which may take code of all."""
     code: dict[str, dict[str, list[str]]] = {}
@@ -170,15 +150,11 @@ def acquainted(sources: Sequence[CorpusSource]) -> list[CorpusSource]:
     return [CorpusSource(source.text, code) for source in sources]
 
 
-def changed_program(seed: int, sources: Sequence[CorpusSource]) -> CorpusProgram:
+def changed_program(seed: int, sources: Sequence[CorpusSource]) -> ChangedProgram[CorpusSource]:
     """The program of a seed; a short source is taken more often, as it takes less time."""
     choice = random.Random(seed // TOGETHER)  # noqa: S311 - to repeat, not to hide
     [source] = choice.choices(sources, [1 / len(one.text) for one in sources])
-    draw = random.Random(seed)  # noqa: S311
-    # Few most often: each may be what ptxas refuses.
-    count = 1 + int(_MOST_STEPS * draw.random() ** 3)
-    steps = tuple(draw.getrandbits(32) for _ in range(count))
-    return CorpusProgram(seed, source, steps)
+    return ChangedProgram.drawn(seed, source, random.Random(seed))  # noqa: S311
 
 
 def target_of(text: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from harness.hunt.causes import Cause, LeastProgram, said_of
-from harness.hunt.hunting import HuntPlan, HuntReport
+from harness.hunt.plan import HuntPlan, HuntReport
 from harness.hunt.voting import Vote
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.row import SCHEMA

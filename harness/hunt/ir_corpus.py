@@ -1,10 +1,9 @@
 """Triton's IR with small changes: what Triton wrote, as Triton would not write it. Pure.
 
-A change is a step: an operation goes, comes twice or changes places with the next one, gets another
-number, word, attributes, name or operand of the same type, another value stands in for its result,
-or an operation of another file comes behind it. Numbers of layouts and of arguments change, too.
-Steps are drawn from the text as it was and do not depend on each other, so a list of them can be
-shortened. Whether the result is valid is up to Triton's own reader.
+In a step an operation goes, comes twice or changes places with the next one, gets another number,
+word, attributes, name or operand of the same type, another value stands in for its result, or an
+operation of another file comes behind it. Numbers of layouts and of arguments change, too. Whether
+the result is valid is up to Triton's own reader.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from harness.hunt.changes import ChangedProgram
 from harness.minimize.ttgir import IrModule, IrOperation, typed_arguments, typed_results
+from harness.values.kernel import Scalar
 
 # Before the name of an operation, the name, and what follows.
 _CODE = re.compile(r'(\s*(?:%[^=]*= )?"?)([a-z]\w*\.[\w.]+)(.*)')
@@ -36,7 +37,7 @@ _LOOPS = (
     "{tt.warp_specialize}",
     "{tt.num_stages = 3 : i32, tt.warp_specialize}",
 )
-_MOST_STEPS, _MOST_TRIES = 10, 8
+_MOST_TRIES = 8
 _KINDS = (
     "less", "less", "twice", "swap", "number", "number", "line", "operand", "operand", "name",
     "word", "attributes", "loop", "stand in", "graft",
@@ -85,6 +86,11 @@ class IrSource:
 
     module: IrModule
     vocabulary: IrVocabulary
+
+    @property
+    def opcodes(self) -> set[str]:
+        """The operations that it has."""
+        return operation_names(self.module)
 
     @cached_property
     def inner(self) -> list[int]:
@@ -216,25 +222,6 @@ class IrSource:
         return seen
 
 
-@dataclass(frozen=True, slots=True)
-class IrProgram:
-    """A source with steps, from a seed."""
-
-    seed: int
-    source: IrSource
-    steps: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        """What Triton gets."""
-        return self.source.changed(self.steps)
-
-    @property
-    def opcodes(self) -> set[str]:
-        """The operations of its source."""
-        return operation_names(self.source.module)
-
-
 def operation_names(module: IrModule) -> set[str]:
     """The names of all operations of its functions."""
     return {operation_name(op) for op in module.operations if op.depth > 1} - {""}
@@ -246,13 +233,24 @@ def operation_name(operation: IrOperation) -> str:
     return code[2] if code else ""
 
 
-def changed_ir(seed: int, sources: Sequence[IrSource]) -> IrProgram:
+def changed_ir(seed: int, sources: Sequence[IrSource]) -> ChangedProgram[IrSource]:
     """The program of a seed; a short source is taken more often, as it takes less time."""
     draw = random.Random(seed)  # noqa: S311 - to repeat, not to hide
     [source] = draw.choices(sources, [1 / len(one.module.lines) for one in sources])
-    # Few most often: each may be what Triton's reader refuses.
-    count = 1 + int(_MOST_STEPS * draw.random() ** 3)
-    return IrProgram(seed, source, tuple(draw.getrandbits(32) for _ in range(count)))
+    return ChangedProgram.drawn(seed, source, draw)
+
+
+def options_of(seed: int, text: str) -> dict[str, Scalar]:
+    """The stages and warps that a module is compiled with, by its seed; TTGIR has its own."""
+    if suffix_of(text) == ".ttgir":
+        return {}
+    draw = random.Random(f"options {seed}")  # noqa: S311 - to repeat, not to hide
+    return {"num_warps": draw.choice((4, 4, 4, 8)), "num_stages": draw.choice((2, 3, 4))}
+
+
+def suffix_of(text: str) -> str:
+    """How a file of this module is named: TTGIR fixes its warps."""
+    return ".ttgir" if '"ttg.num-warps" = ' in text else ".ttir"
 
 
 def sources_of(texts: Sequence[str]) -> list[IrSource]:

@@ -1,35 +1,29 @@
-"""From a hit in a Triton to its cause: a hit is reduced, named by how it fails, and joined.
-
-A kernel is reduced as `triage minimize` reduces sources. `ir_hunt.py` has modules of Triton's IR.
-"""
+"""Kernels, and modules of IR, that are left of hits in a Triton: their size and name. Pure."""
 
 from __future__ import annotations
 
 import ast
-import asyncio
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
-from harness.hunt.causes import Cause, LeastProgram, is_same_kind, said_of
-from harness.hunt.hunting import HuntPlan
+from harness.hunt.causes import Cause, LeastProgram, said_of
+from harness.hunt.ir_corpus import operation_names
 from harness.hunt.oracles import Asked
-from harness.hunt.triton_oracles import Care, TritonOracles
+from harness.hunt.plan import HuntPlan
 from harness.hunt.triton_sources import KERNEL, words_of
 from harness.hunt.voting import Answer, Vote
+from harness.judging.signature import template
 from harness.minimize.python.python_passes import STRUCTURE
 from harness.minimize.python.tree import PythonFile
-from harness.minimize.reduction.reducer import Effort, TextFormat, sweep_coarsely
+from harness.minimize.reduction.reducer import TextFormat, sweep_coarsely
+from harness.minimize.ttgir import IrModule
 from harness.values.standalone import FileLaunch, Standalone
-from harness.values.target import Target
-from harness.values.toolchain import GPU
 
-_CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
-_CONFIGS = "CONFIGS = [\n"
+# What makes places and numbers, in any module.
+_COMMON = re.compile(
+    r"arith\.(?:constant|muli|addi|extsi)|scf\.yield|tt\.(?:make_range|splat|addptr|broadcast"
+    r"|expand_dims|return|reduce\.return|scan\.return)"
+)
 _SCRATCH = re.compile(r"tl\.store\(m\d|m\d+_d\.store\(")
-OTHERS = tuple(map(Target.parse, ("80", "90a", "100a", "120a")))
-"""Targets that are hunted for: one of each way in which Triton lowers products and copies."""
 
 
 def has_all(plan: HuntPlan, cause: Cause, asked: Asked) -> bool:
@@ -60,7 +54,7 @@ class _LaunchFile:
 
 
 _LAYOUT = _LaunchFile()
-_SOURCES = TextFormat(
+SOURCES = TextFormat(
     read=lambda text: PythonFile.of(_LAYOUT.read(text), _LAYOUT),
     text_of=lambda source: source.text,
     size=lambda source: source.size,
@@ -106,7 +100,7 @@ def tidy(text: str) -> str:
             continue
         kept.append(line)
     launch.body = kept
-    return _SOURCES.read(ast.unparse(tree)).text
+    return SOURCES.read(ast.unparse(tree)).text
 
 
 def _kernel(tree: ast.Module) -> ast.FunctionDef:
@@ -115,123 +109,7 @@ def _kernel(tree: ast.Module) -> ast.FunctionDef:
     )
 
 
-# From a hit to a cause.
-
-
-@dataclass(slots=True, kw_only=True)
-class TritonCauses:
-    """All causes that a hunt has found in a Triton by kernels.
-
-    `form` says how a hit is reduced, in at most so many `tests`.
-    """
-
-    form: ClassVar[TextFormat[Any]] = _SOURCES
-    tests: ClassVar[int] = 80
-    plan: HuntPlan
-    oracles: TritonOracles
-    causes: list[Cause]
-
-    def mark(self, asked: Asked, answer: Answer) -> str:
-        """What a hit is most likely about: how it fails, for which GPU."""
-        return f"{answer.signature} {self.plan.target_of(asked.seed)}"
-
-    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
-        """The hit, or None where it is counted with a cause that it is of."""
-        for cause in self.causes:
-            if self.is_of(cause, asked, answer):
-                cause.hits += 1
-                return None
-        return asked, answer
-
-    async def reduce(
-        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | str:
-        """The least text that fails in such a way.
-
-        Else why there is none: it does not a second time; no words where the time is up before it
-        is small.
-
-        Raises:
-            InfrastructureError: a tool cannot be started.
-        """
-        start = await self.start(asked, answer)
-        if start is None:
-            return "a hit that did not come back"
-        text, like = start
-
-        async def is_interesting(candidate: str) -> bool:
-            if not self.is_allowed(candidate):
-                return False
-            return is_same_kind(await self.look(Asked(candidate, asked.seed)), like)
-
-        result = await self.form.reduce_text(
-            text,
-            lambda candidate: asyncio.ensure_future(is_interesting(candidate)),
-            effort=Effort(jobs=self.oracles.jobs, max_tests=self.tests, is_time_up=is_time_up),
-            watch=lambda progress: None,  # noqa: ARG005
-        )
-        if is_time_up():
-            return ""  # what is half reduced has no name yet
-        for left in (self.tidied(result.document), text):
-            least = Asked(left, asked.seed)
-            [last] = await self.oracles.ask([least], care=Care.THOROUGH)
-            if is_same_kind(last, answer):
-                break
-        if not last.is_hit:
-            return f"a hit that is {said_of(last)}"
-        program = self.least_of(least, last)
-        for target in self.others(least):
-            there = replace(self.oracles, targets=[target])
-            [other] = await there.ask([least], care=Care.THOROUGH)
-            otherwise = other.is_hit and not is_same_kind(other, last)
-            program.targets[str(target)] = said_of(other) + " in another way" * otherwise
-        return program
-
-    async def look(self, asked: Asked) -> Answer:
-        """A quick answer about a candidate."""
-        [now] = await self.oracles.ask([asked], care=Care.QUICK)
-        return now
-
-    # What is different where the text is no kernel.
-
-    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
-        """Whether a hit fails as a cause does, and has all of it; or has its race."""
-        is_known = answer.vote is Vote.FAILS or has_all(self.plan, cause, asked)
-        return (is_known and is_same_kind(cause.least.answer, answer)) or any(
-            one.answer.race == answer.race != "" and words_of(one.text) <= words_of(asked.text)
-            for one in cause.programs
-        )
-
-    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
-        """What is reduced, and like what it must fail: the hit in one config, else in all."""
-        configs = _CONFIG.findall(asked.text)
-        for config in dict.fromkeys((*configs, "".join(configs))):
-            text = _CONFIG.sub("", asked.text).replace(_CONFIGS, _CONFIGS + config)
-            quick = await self.look(Asked(text, asked.seed))
-            # Of all orders, which decide how it is wrong, a quick look sees two.
-            if is_same_kind(quick, answer) or quick.vote is answer.vote is Vote.WRONG:
-                return text, quick
-        return None
-
-    def is_allowed(self, candidate: str) -> bool:
-        """Whether a candidate may be what a hit is reduced to."""
-        return is_closed(candidate)
-
-    def tidied(self, text: str) -> str:
-        """What is left, without what nothing needs."""
-        return tidy(text)
-
-    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
-        """What is left, with its name."""
-        return least_of(self.plan, asked, answer)
-
-    def others(self, least: Asked) -> Sequence[Target]:
-        """The targets for which it is asked, too; a GPU has one."""
-        own = self.plan.target_of(least.seed)
-        return [target for target in OTHERS if target != own and self.oracles.on != GPU]
-
-
-def least_of(plan: HuntPlan, asked: Asked, answer: Answer) -> LeastProgram:
+def least_kernel(plan: HuntPlan, asked: Asked, answer: Answer) -> LeastProgram:
     """A reduced kernel: it is named by how it fails; where it is wrong, by what is left, too.
 
     Of the same race on two targets the cause is one.
@@ -251,4 +129,28 @@ def least_of(plan: HuntPlan, asked: Asked, answer: Answer) -> LeastProgram:
         name=name,
         opcodes=tuple(sorted(words)),
         instructions=len(_kernel(ast.parse(asked.text)).body) + 1,
+    )
+
+
+def least_module(asked: Asked, answer: Answer) -> LeastProgram:
+    """A reduced module of IR: it is named by the message of the pass.
+
+    What is wrong has a name by its race, else by how it is wrong and by the operations that are
+    left.
+    """
+    module = IrModule.read(asked.text)
+    opcodes = tuple(sorted(operation_names(module)))
+    name = template(answer.words.partition(": ")[2])[:160]
+    if answer.vote is Vote.GROWS:
+        name = str(answer.signature)
+    if answer.vote is Vote.WRONG:
+        telling = " ".join(word for word in opcodes if not _COMMON.match(word))
+        name = f"{answer.race or str(answer.signature).replace('_', ' ')} ({telling})"
+    return LeastProgram(
+        text=asked.text,
+        seed=asked.seed,
+        answer=answer,
+        name=name,
+        opcodes=opcodes,
+        instructions=module.count(),
     )

@@ -1,7 +1,7 @@
-"""`triage hunt triton`: the loop of `hunting.py` over generated kernels and one Triton.
+"""One Triton as it is hunted in, by generated kernels or by changes of modules of its IR.
 
-A hit is reduced as `triage minimize` reduces sources, and named by how it fails and by what is
-left. What is known is walked around: a kernel that has all that a known cause needs is compiled
+A hit is reduced as `triage minimize` reduces sources, or IR, and named by how it fails and by what
+is left. What is known is walked around: a kernel that has all that a known cause needs is compiled
 only now and then, unless that cause is a matter of the order in which copies land, and a hit of it
 is counted there.
 """
@@ -9,49 +9,36 @@ is counted there.
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import structs
 from packaging.version import Version
 
 from harness.cells.places import CompileOptions, at_bench
-from harness.frontends.bench import content_key
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.hunt.causes import Cause, LeastProgram, is_same_kind, said_of
+from harness.hunt.changes import ChangedProgram
 from harness.hunt.gluon_sources import gluon_program
-from harness.hunt.hunting import (
-    GeneratedProgram,
-    HuntPlan,
-    HuntReport,
-    HuntState,
-    Pursuit,
-    code_of,
-    hunt_in,
-    keep_hunt,
-    known_causes,
-    state_of,
-    write_folders,
-)
-from harness.hunt.ir_corpus import IrSource, changed_ir
-from harness.hunt.ir_hunt import IrCauses, IrOracles, fitting_sources, options_of, suffix_of
+from harness.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
+from harness.hunt.ir_oracles import IrOracles
 from harness.hunt.oracles import Asked
-from harness.hunt.triton_causes import TritonCauses, has_all
+from harness.hunt.plan import Hunted, HuntPlan, HuntState
+from harness.hunt.triton_causes import SOURCES, has_all, is_closed, least_kernel, least_module, tidy
 from harness.hunt.triton_oracles import Care, TritonOracles
-from harness.hunt.triton_sources import KERNEL, program
+from harness.hunt.triton_sources import TritonProgram, program, words_of
 from harness.hunt.voting import Answer, Vote
-from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import in_parallel
-from harness.run.emulating import emulator_sha256
+from harness.minimize.reduction.reducer import Effort, TextFormat
+from harness.minimize.ttgir import IR_FORMAT, IrModule
 from harness.run.gpu.packing import place_of
 from harness.store.store import Store
-from harness.values.errors import OfflineError
+from harness.values.errors import OfflineError, UsageError
 from harness.values.target import Target
 from harness.values.toolchain import GPU, Compiler
 
@@ -59,117 +46,97 @@ from harness.values.toolchain import GPU, Compiler
 _SELDOM = 8
 # Of so many kernels one is in Gluon, where the Triton has it.
 _GLUON = 4
+_CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
+_CONFIGS = "CONFIGS = [\n"
+OTHERS = tuple(map(Target.parse, ("80", "90a", "100a", "120a")))
+"""Targets that are hunted for: one of each way in which Triton lowers products and copies."""
 
 
-# As `VOTES_ON_PTXAS`. All of `run/` votes, too: it executes launches, and compares what they leave.
-VOTES_ON_TRITON = (
-    *("gluon_sources", "growth", "ir_corpus", "ir_defined", "ir_hunt"),
-    *("oracles", "triton_oracles", "triton_sources", "voting"),
-)
+@dataclass(kw_only=True)
+class HuntedTriton(Hunted):
+    """A Triton, as it is hunted in by kernels.
 
-
-class TritonPlan(HuntPlan, frozen=True, kw_only=True):
-    """A hunt in one Triton; programs take turns with the targets.
-
-    Where there is a `corpus` of modules of its IR, these are changed and no kernels are generated.
+    `form` says how a hit is reduced, in at most so many `tests`.
     """
 
-    triton: Compiler
-    gpus: tuple[Target, ...]
-    corpus: tuple[str, ...] = ()
-
-    @property
-    def tool(self) -> Compiler:
-        return self.triton
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        return self.gpus
-
-    @property
-    def key(self) -> str:
-        return content_key(
-            triton=self.triton.identity,
-            targets=[str(target) for target in self.gpus],
-            seed=self.seed,
-            on=self.on,
-            corpus=list(self.corpus),
-            code=[
-                code_of(VOTES_ON_TRITON),
-                code_sha256("run", "frontends/triton/child"),
-                emulator_sha256(),
-            ],
-        )
-
-    @property
-    def coordinates(self) -> dict[str, Any]:
-        targets = [str(target) for target in self.gpus]
-        return {"triton": self.triton.version, "targets": targets, "on": self.on}
-
-    @property
-    def known_by(self) -> str:
-        return "IR of Triton" if self.corpus else super().known_by
-
-    def command(self, folder: str, least: LeastProgram) -> str:
-        what = f"run{self.place}" if least.answer.vote is Vote.WRONG else "compile"
-        what += f" --kernel {folder}/"
-        if self.corpus:
-            what += f"{Path(folder).name}{suffix_of(least.text)}"
-            what += "".join(f" --set {n}={value}" for n, value in options_of(least.asked).items())
-        else:
-            what += "launch.py"
-        return f"triage {what} --sm {self.target_of(least.seed)} --triton {self.triton.version}"
-
-
-@dataclass(slots=True, kw_only=True)
-class _HuntedTriton:
-    """A Triton, as it is hunted in."""
-
-    plan: TritonPlan
+    form: ClassVar[TextFormat[Any]] = SOURCES
+    tests: ClassVar[int] = 80
     oracles: TritonOracles
-    batch: int = 1
-    known: list[Cause] = field(default_factory=list)
-
-    @property
-    def notes(self) -> Iterable[str]:
-        """What else there is to say at the end."""
-        return ()
-
-    @property
-    def jobs(self) -> int:
-        return self.oracles.jobs
-
-    def program(self, seed: int) -> GeneratedProgram:
-        is_gluon = seed // len(self.plan.targets) % _GLUON == _GLUON - 1
-        return gluon_program(seed) if is_gluon and has_gluon(self.plan.triton) else program(seed)
 
     async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
-        return await in_parallel(self._ask(asked) for asked in programs)
+        return await in_parallel(self.answer_to(asked) for asked in programs)
 
-    async def _ask(self, asked: Asked) -> Answer:
-        names = (
-            cause.name
-            for cause in self.known
-            if not cause.least.answer.is_latent and has_all(self.plan, cause, asked)
-        )
-        if asked.seed // len(self.plan.targets) % _SELDOM and (name := next(names, None)):
-            return Answer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
-        return (await self.oracles.ask([asked]))[0]
-
-    def causes(self, state: HuntState) -> Pursuit:
-        self.known = state.causes
-        return TritonCauses(plan=self.plan, oracles=self.oracles, causes=state.causes)
-
-    def spent(self) -> dict[str, float]:
+    def spent(self) -> Mapping[str, float]:
         return {"Triton and the emulator": self.oracles.bench.cpu_seconds}
 
-    async def spread(
-        self, state: HuntState, show: Callable[[str], None], is_time_up: Callable[[], bool]
-    ) -> None:
+    async def still_there(
+        self, causes: Sequence[Cause], show: Callable[[str], None]
+    ) -> list[Cause]:
+        texts = {program.text for cause in self.state.causes for program in cause.programs}
+        others = [one for one in causes if one.least.text not in texts]
+        show(f"asking {self.plan.tool.name} about {len(others)} known causes")
+        asked = [cause.least.asked for cause in others]
+        answers = await self.oracles.ask(asked, care=Care.THOROUGH)
+        return [
+            structs.replace(cause, hits=0, is_known=True)
+            for cause, answer in zip(others, answers, strict=True)
+            if is_same_kind(answer, cause.least.answer)
+        ]
+
+    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
+        for cause in self.state.causes:
+            if self.is_of(cause, asked, answer):
+                cause.hits += 1
+                return None
+        return asked, answer
+
+    async def reduce(
+        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
+    ) -> LeastProgram | str:
+        start = await self.start(asked, answer)
+        if start is None:
+            return "a hit that did not come back"
+        text, like = start
+
+        async def is_interesting(candidate: str) -> bool:
+            if not self.is_allowed(candidate):
+                return False
+            return is_same_kind(await self.look(Asked(candidate, asked.seed)), like)
+
+        result = await self.form.reduce_text(
+            text,
+            lambda candidate: asyncio.ensure_future(is_interesting(candidate)),
+            effort=Effort(jobs=self.jobs, max_tests=self.tests, is_time_up=is_time_up),
+            watch=lambda progress: None,  # noqa: ARG005
+        )
+        if is_time_up():
+            return ""  # what is half reduced has no name yet
+        for left in (self.tidied(result.document), text):
+            least = Asked(left, asked.seed)
+            [last] = await self.oracles.ask([least], care=Care.THOROUGH)
+            if is_same_kind(last, answer):
+                break
+        if not last.is_hit:
+            return f"a hit that is {said_of(last)}"
+        program = self.least_of(least, last)
+        for target in self.others(least):
+            there = replace(self.oracles, targets=[target])
+            [other] = await there.ask([least], care=Care.THOROUGH)
+            otherwise = other.is_hit and not is_same_kind(other, last)
+            program.targets[str(target)] = said_of(other) + " in another way" * otherwise
+        return program
+
+    async def look(self, asked: Asked) -> Answer:
+        """A quick answer about a candidate."""
+        [now] = await self.oracles.ask([asked], care=Care.QUICK)
+        return now
+
+    async def spread(self, show: Callable[[str], None], is_time_up: Callable[[], bool]) -> None:
         """Ask every Triton that is installed about all least programs."""
-        programs = [one for cause in state.causes for one in cause.programs]
-        front = front_end(self.plan.triton.kind)
-        for compiler in sorted(front.installed(), key=lambda one: Version(one.version)):
+        causes, tool = self.state.causes, self.plan.tool
+        programs = [one for cause in causes for one in cause.programs]
+        installed = front_end(tool.kind).installed()
+        for compiler in sorted(installed, key=lambda one: Version(one.version)):
             waiting = [one for one in programs if compiler.version not in one.versions]
             if waiting and not is_time_up():
                 show(f"asking {compiler.name} about {len(waiting)} programs")
@@ -180,25 +147,102 @@ class _HuntedTriton:
                     continue  # one beside triage is selected by what the index lists
                 for one, answer in zip(waiting, answers, strict=True):
                     one.versions[compiler.version] = said_of(answer)
-        state.causes[:] = [
-            part for cause in state.causes for part in cause.parted(self.plan.triton.version)
-        ]
+        causes[:] = [part for cause in causes for part in cause.parted(tool.version)]
+
+    # What is different where the text is no kernel.
+
+    async def answer_to(self, asked: Asked) -> Answer:
+        """The answer about a program; of most that have what a known cause needs: none."""
+        plan = self.plan
+        names = (
+            cause.name
+            for cause in self.state.causes
+            if not cause.least.answer.is_latent and has_all(plan, cause, asked)
+        )
+        if asked.seed // len(plan.targets) % _SELDOM and (name := next(names, None)):
+            return Answer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
+        return (await self.oracles.ask([asked]))[0]
+
+    def mark(self, asked: Asked, answer: Answer) -> str:
+        """How it fails, for which GPU."""
+        return f"{answer.signature} {self.plan.target_of(asked.seed)}"
+
+    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
+        """Whether a hit fails as a cause does, and has all of it; or has its race."""
+        is_known = answer.vote is Vote.FAILS or has_all(self.plan, cause, asked)
+        return (is_known and is_same_kind(cause.least.answer, answer)) or any(
+            one.answer.race == answer.race != "" and words_of(one.text) <= words_of(asked.text)
+            for one in cause.programs
+        )
+
+    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
+        """What is reduced, and like what it must fail: the hit in one config, else in all."""
+        configs = _CONFIG.findall(asked.text)
+        for config in dict.fromkeys((*configs, "".join(configs))):
+            text = _CONFIG.sub("", asked.text).replace(_CONFIGS, _CONFIGS + config)
+            quick = await self.look(Asked(text, asked.seed))
+            # Of all orders, which decide how it is wrong, a quick look sees two.
+            if is_same_kind(quick, answer) or quick.vote is answer.vote is Vote.WRONG:
+                return text, quick
+        return None
+
+    def is_allowed(self, candidate: str) -> bool:
+        """Whether a candidate may be what a hit is reduced to."""
+        return is_closed(candidate)
+
+    def tidied(self, text: str) -> str:
+        """What is left, without what nothing needs."""
+        return tidy(text)
+
+    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
+        """What is left, with its name."""
+        return least_kernel(self.plan, asked, answer)
+
+    def others(self, least: Asked) -> Sequence[Target]:
+        """The targets for which it is asked, too; a GPU has one."""
+        own = self.plan.target_of(least.seed)
+        return [target for target in OTHERS if target != own and self.plan.on != GPU]
 
 
-@dataclass(slots=True, kw_only=True)
-class _HuntedIr(_HuntedTriton):
-    """A Triton, as it is hunted in by changes of its IR."""
+@dataclass(kw_only=True)
+class HuntedIr(HuntedTriton):
+    """A Triton, as it is hunted in by changes of its IR.
 
+    `lowering` asks the same and executes nothing; `unchanged` are answers about files as they are.
+    """
+
+    form = IR_FORMAT
+    tests = 250
     oracles: IrOracles
-    sources: Mapping[Target, list[IrSource]]
+    lowering: IrOracles
     unchanged: dict[tuple[IrSource, Target], asyncio.Future[list[Answer]]] = field(
         default_factory=dict
     )
-    lowering: IrOracles = field(init=False)
 
-    def __post_init__(self) -> None:
-        # Changes of what leaves open what it computes, or is wrong as it is, say nothing.
-        self.lowering = replace(self.oracles, executes=False)
+    def made(self, asked: Asked) -> ChangedProgram[IrSource]:
+        """The program of a seed, with its source."""
+        program = self.program(asked.seed)
+        assert isinstance(program, ChangedProgram)
+        return program
+
+    async def answer_to(self, asked: Asked) -> Answer:
+        """Changes of what leaves open what it computes, or is wrong as it is, are lowered alone."""
+        source, target = self.made(asked).source, self.plan.target_of(asked.seed)
+        first = Asked(source.module.text, asked.seed)
+        if (source, target) not in self.unchanged:
+            self.unchanged[source, target] = asyncio.ensure_future(self.oracles.ask([first]))
+        [unchanged] = await self.unchanged[source, target]
+        if unchanged.vote in (Vote.FAILS, Vote.GROWS, Vote.REFUSED):
+            return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {unchanged.words}")
+        if unchanged.vote in (Vote.LEFT_OUT, Vote.WRONG):
+            return (await self.lowering.ask([asked]))[0]
+        [answer] = await self.oracles.ask([asked])
+        if answer.vote is Vote.WRONG:
+            [unchanged] = await self.oracles.ask([first])
+            if unchanged.vote is Vote.WRONG:
+                words = f"a file as it is: {unchanged.words}"
+                return Answer(vote=Vote.LEFT_OUT, words=words)
+        return answer
 
     @property
     def notes(self) -> Iterator[str]:
@@ -210,36 +254,99 @@ class _HuntedIr(_HuntedTriton):
                     kernel = read_triton_ir(source.module.text).kernel
                     yield f"{kernel} for {target} is not executed: {answer.words}"
 
-    def program(self, seed: int) -> GeneratedProgram:
-        return changed_ir(seed, self.sources[self.plan.target_of(seed)])
+    def mark(self, asked: Asked, answer: Answer) -> str:
+        """The pass, and how it fails; or the race."""
+        return answer.race or str(answer.signature)
 
-    async def _ask(self, asked: Asked) -> Answer:
-        target = self.plan.target_of(asked.seed)
-        source = changed_ir(asked.seed, self.sources[target]).source
-        if (source, target) not in self.unchanged:
-            first = Asked(source.module.text, asked.seed)
-            self.unchanged[source, target] = asyncio.ensure_future(self.oracles.ask([first]))
-        [unchanged] = await self.unchanged[source, target]
-        if unchanged.vote in (Vote.FAILS, Vote.GROWS, Vote.REFUSED):
-            return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {unchanged.words}")
-        if unchanged.vote in (Vote.LEFT_OUT, Vote.WRONG):
-            return (await self.lowering.ask([asked]))[0]
-        [answer] = await self.oracles.ask([asked])
-        if answer.vote is Vote.WRONG:
-            first = Asked(source.module.text, asked.seed)
-            [unchanged] = await self.oracles.ask([first])
-            if unchanged.vote is Vote.WRONG:
-                words = f"a file as it is: {unchanged.words}"
-                return Answer(vote=Vote.LEFT_OUT, words=words)
-        return answer
+    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
+        """Whether a hit fails as a cause does, or has its race.
 
-    def causes(self, state: HuntState) -> Pursuit:
-        return IrCauses(
-            plan=self.plan, oracles=self.oracles, causes=state.causes, sources=self.sources
+        What is wrong without a race has all operations that are left of the cause.
+        """
+        least = cause.least
+        if answer.race or least.answer.race:
+            return answer.race == least.answer.race
+        if answer.vote is Vote.WRONG and not (
+            set(least.opcodes) <= operation_names(IrModule.read(asked.text))
+        ):
+            return False
+        return is_same_kind(least.answer, answer)
+
+    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
+        """The hit without the steps that it does not need."""
+        like = await self.look(asked)
+        # Of all orders, which decide how it is wrong, a quick look sees two.
+        if not is_same_kind(like, answer) and not like.vote is answer.vote is Vote.WRONG:
+            return None
+
+        async def is_same(fewer: str) -> bool:
+            return is_same_kind(await self.look(Asked(fewer, asked.seed)), like)
+
+        made = self.made(asked)
+        text = asked.text
+        return (await made.with_fewer_steps(is_same) if made.text == text else text), like
+
+    def is_allowed(self, candidate: str) -> bool:
+        """Triton's reader says so."""
+        return True
+
+    def tidied(self, text: str) -> str:
+        """All of it."""
+        return text
+
+    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
+        return least_module(asked, answer)
+
+    def others(self, least: Asked) -> Sequence[Target]:
+        """The other targets of the hunt, where the module names none."""
+        if read_triton_ir(least.text).capability is not None:
+            return []
+        own = self.plan.target_of(least.seed)
+        return [target for target in self.plan.targets if target != own]
+
+
+@contextlib.asynccontextmanager
+async def hunted_triton(
+    plan: HuntPlan, state: HuntState, store: Store, how: CompileOptions, open_hub: Callable[[], Hub]
+) -> AsyncIterator[HuntedTriton]:
+    """The Triton of a plan.
+
+    Raises:
+        UsageError: no file of the corpus is for one of the targets.
+        InfrastructureError: a tool cannot be started, or there is no GPU.
+    """
+    triton = plan.tool
+    assert isinstance(triton, Compiler)
+    if plan.on == GPU:
+        place_of(plan.runner)
+    async with at_bench(store, how, open_hub) as bench:
+        if plan.corpus:
+            sources = fitting_sources(plan.corpus, plan.targets)
+            oracles = IrOracles(bench=bench, compiler=triton, targets=plan.targets)
+            yield HuntedIr(
+                plan=plan,
+                state=state,
+                program=lambda seed: changed_ir(seed, sources[plan.target_of(seed)]),
+                jobs=bench.jobs,
+                oracles=oracles,
+                lowering=replace(oracles, executes=False),
+            )
+            return
+        takes_gluon = has_gluon(triton)
+
+        def made(seed: int) -> TritonProgram:
+            is_gluon = takes_gluon and seed // len(plan.targets) % _GLUON == _GLUON - 1
+            return gluon_program(seed) if is_gluon else program(seed)
+
+        yield HuntedTriton(
+            plan=plan,
+            state=state,
+            program=made,
+            jobs=bench.jobs,
+            oracles=TritonOracles(
+                bench=bench, compiler=triton, targets=plan.targets, on=plan.on, runner=plan.runner
+            ),
         )
-
-    def spent(self) -> dict[str, float]:
-        return {"Triton and the emulator": self.oracles.bench.cpu_seconds}
 
 
 def has_gluon(triton: Compiler) -> bool:
@@ -249,69 +356,21 @@ def has_gluon(triton: Compiler) -> bool:
     return path is not None and path.is_file() and "def async_load(" in path.read_text()
 
 
-async def hunt_triton(
-    plan: TritonPlan,
-    store: Store,
-    how: CompileOptions,
-    tell: Callable[[str], None],
-    show: Callable[[str], None],
-    open_hub: Callable[[], Hub] = Hub,
-) -> HuntReport:
-    """Hunt in a Triton; as `hunting.hunt_in`.
+def fitting_sources(
+    texts: Sequence[str], targets: Sequence[Target]
+) -> Mapping[Target, list[IrSource]]:
+    """For each target what can be changed: TTIR, and TTGIR that was made for it.
 
     Raises:
-        InfrastructureError: a tool cannot be started, there is no GPU, or the disk is full; what
-            was found is kept.
+        UsageError: a target has none.
     """
-    if plan.on == GPU:
-        place_of(plan.runner)
-    async with at_bench(store, how, open_hub) as bench:
-        kind = IrOracles if plan.corpus else TritonOracles
-        oracles = kind(
-            bench=bench, compiler=plan.triton, targets=plan.targets, on=plan.on, runner=plan.runner
-        )
-        state = state_of(store, plan)
-        texts = {program.text for cause in state.causes for program in cause.programs}
-        others = [one for one in known_causes(store, plan) if one.least.text not in texts]
-        show(f"asking {plan.triton.name} about {len(others)} known causes")
-        asked = [cause.least.asked for cause in others]
-        answers = await oracles.ask(asked, care=Care.THOROUGH)
-        state.causes += [
-            structs.replace(cause, hits=0, is_known=True)
-            for cause, answer in zip(others, answers, strict=True)
-            if is_same_kind(answer, cause.least.answer)  # what this Triton mends is hunted again
-        ]
-        keep_hunt(store, plan, state)
-        hunted = _HuntedTriton(plan=plan, oracles=oracles)
-        if isinstance(oracles, IrOracles):
-            sources = fitting_sources(plan.corpus, plan.targets)
-            hunted = _HuntedIr(plan=plan, oracles=oracles, sources=sources)
-        report = await hunt_in(hunted, plan, store, tell, show)
-        report.notes += hunted.notes
-        return report
-
-
-def write_triton_repros(report: HuntReport, home: Path) -> list[str]:
-    """Write the least kernel of each cause as a repro; their folders, as the causes came up.
-
-    Raises:
-        StorageError: a folder cannot be written.
-    """
-    plan = report.plan
-    assert isinstance(plan, TritonPlan)
-
-    def files_of(name: str, cause: Cause) -> dict[str, bytes]:
-        least = cause.least
-        file, text = "launch.py", re.sub(rf"\b{KERNEL}\b", name, least.text)
-        lines = [f"kernel: {name}"]
-        if plan.corpus:
-            file, text = f"{name}{suffix_of(least.text)}", least.text
-            lines = [f"kernel: {read_triton_ir(text).kernel}", f"files: [{file}]"]
-        lines += [
-            f"summary: {json.dumps(f'{cause.name}; {least.answer.words}'[:400])}",
-            f"triton: {plan.tool.version}",
-            f"targets: [{plan.target_of(least.seed)}]",
-        ]
-        return {file: text.encode(), "repro.yaml": ("\n".join(lines) + "\n").encode()}
-
-    return write_folders(report, home / "hunt" / f"triton-{plan.tool.version}", files_of)
+    sources = sources_of(texts)
+    fitting: dict[Target, list[IrSource]] = {target: [] for target in targets}
+    for text, source in zip(texts, sources, strict=True):
+        capability = read_triton_ir(text).capability
+        for target in targets:
+            if capability in (None, target.capability):
+                fitting[target].append(source)
+    if missing := [str(target) for target, some in fitting.items() if not some]:
+        raise UsageError(f"no file of the corpus is for {missing[0]}")
+    return fitting

@@ -95,11 +95,6 @@ class TritonOracles:
     on: str = EMULATOR
     runner: str | None = None
 
-    @property
-    def jobs(self) -> int:
-        """How many compilers may run at once."""
-        return self.bench.jobs
-
     async def ask(self, programs: Sequence[Asked], *, care: Care = Care.FAIR) -> list[Answer]:
         """An answer for each program.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.hunt.causes import Cause
 from harness.hunt.hunt_words import spread
-from harness.hunt.hunting import KeptHunt
+from harness.hunt.plan import KeptHunt
 from harness.hunt.voting import Vote
 from harness.tables.charts import Frame, ticks
 

@@ -459,7 +459,7 @@ class _Writer:
 
     def _write_hunts(self) -> None:
         # numpy comes with them.
-        from harness.hunt.hunting import kept_hunts  # noqa: PLC0415
+        from harness.hunt.plan import kept_hunts  # noqa: PLC0415
         from harness.site.hunts import hunt_view  # noqa: PLC0415
 
         hunts = [hunt_view(kept) for kept in kept_hunts(self.store)]

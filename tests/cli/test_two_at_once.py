@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fake_toolchains import FakeCache
 
-from harness.hunt.hunting import kept_hunts
+from harness.hunt.plan import kept_hunts
 from harness.store.store import Store
 
 PTX = """.version 7.0

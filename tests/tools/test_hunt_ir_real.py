@@ -16,7 +16,7 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
 from harness.hunt import growth
 from harness.hunt.ir_corpus import changed_ir, sources_of
-from harness.hunt.ir_hunt import IrOracles
+from harness.hunt.ir_oracles import IrOracles
 from harness.hunt.oracles import Asked
 from harness.hunt.voting import Answer, Vote
 from harness.store.store import Store

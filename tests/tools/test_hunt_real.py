@@ -20,13 +20,15 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
 from harness.hunt import growth
 from harness.hunt import oracles as asked_oracles
-from harness.hunt.causes import Cause, Causes, join, said_of
+from harness.hunt.causes import Cause, join, said_of
 from harness.hunt.generator import Generator, opcode_forms, some_forms
 from harness.hunt.gluon_sources import gluon_program
-from harness.hunt.hunting import HuntState, keep_hunt
+from harness.hunt.hunting import hunt
 from harness.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of
-from harness.hunt.triton_causes import least_of
-from harness.hunt.triton_hunt import TritonPlan, has_gluon, hunt_triton
+from harness.hunt.plan import HuntPlan, HuntState, keep_hunt
+from harness.hunt.ptxas_hunt import HuntedPtxas
+from harness.hunt.triton_causes import least_kernel
+from harness.hunt.triton_hunt import has_gluon
 from harness.hunt.triton_oracles import Care, TritonOracles
 from harness.hunt.voting import Answer, Vote
 from harness.io.processes.hub import Hub, ResourceLimits
@@ -290,21 +292,28 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
     async def work() -> None:
         async with Hub() as hub:
             asked = oracles(hub, "13.0.88")
-            causes = Causes(AskedTogether(asked), [], {})
             forms = await asked.usable(HEAD, [form for form in opcode_forms() if is_plain(form)])
             generator = Generator(HEAD, forms)
+            state = HuntState()
+            ptxas = HuntedPtxas(
+                plan=HuntPlan(tool=asked.ptxas, targets=(asked.target,), seed=0, seconds=1.0),
+                state=state,
+                program=generator.program,
+                oracles=asked,
+                together=AskedTogether(asked),
+            )
             programs = [Asked(generator.program(seed).text, seed) for seed in range(MOST_SEEDS)]
             answers = zip(programs, await asked.ask(programs, screens=True), strict=True)
             hit, answer = next(pair for pair in answers if said_of(pair[1]) == "wrong -O3")
-            least = await causes.reduce(hit, answer, is_time_up=lambda: False)
+            least = await ptxas.reduce(hit, answer, is_time_up=lambda: False)
             assert not isinstance(least, str), least
             assert said_of(least.answer) == "wrong -O3"
             assert len(least.opcodes) <= 10
-            cause, is_new = join(causes.causes, least, seconds=0.0, tried=1)
+            cause, is_new = join(state.causes, least, seconds=0.0, tried=1)
             assert is_new
-            assert join(causes.causes, least, seconds=1.0, tried=2) == (cause, False)
+            assert join(state.causes, least, seconds=1.0, tried=2) == (cause, False)
             # It is known from now on.
-            assert await causes.walk_around(hit, answer) is None
+            assert await ptxas.walk_around(hit, answer) is None
 
     asyncio.run(work())
 
@@ -313,28 +322,23 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
 def test_a_kernel_that_triton_fails_on_is_known_to_the_next_hunt(
     toolchain_cache: Path, tmp_path: Path
 ) -> None:
-    plan = TritonPlan(
-        triton=front_end("triton").install("3.9.0"),
-        gpus=(Target.parse("100a"),),
-        seed=1,
-        seconds=60.0,
-        most=1,
-    )
+    triton = front_end("triton").install("3.9.0")
+    plan = HuntPlan(tool=triton, targets=(Target.parse("100a"),), seed=1, seconds=60.0, most=1)
     asked, how = Asked(SPECIALIZED, 0), CompileOptions(jobs=2)
 
     async def ask(store: Store) -> Answer:
         async with at_bench(store, how) as bench:
-            oracles = TritonOracles(bench=bench, compiler=plan.triton, targets=plan.targets)
+            oracles = TritonOracles(bench=bench, compiler=triton, targets=plan.targets)
             [answer] = await oracles.ask([asked])
             return answer
 
     said: list[str] = []
     with Store.open(tmp_path / "home") as store:
         answer = asyncio.run(ask(store))
-        least = least_of(plan, asked, answer)
+        least = least_kernel(plan, asked, answer)
         other = msgspec.structs.replace(plan, seed=2)
         keep_hunt(store, other, HuntState(causes=[Cause(programs=[least])]))
-        report = asyncio.run(hunt_triton(plan, store, how, said.append, lambda words: None))
+        report = asyncio.run(hunt(plan, store, how, said.append, lambda words: None))
     assert answer.vote is Vote.FAILS
     assert [cause.name for cause in report.state.causes if cause.is_known] == [least.name]
     assert (report.state.new, said) == ([], [])
@@ -536,7 +540,7 @@ def test_a_pass_that_takes_time_out_of_proportion_to_the_ptx_is_named(
     monkeypatch.setattr(growth, "_TRITON_SECONDS", 1.2)
     triton = front_end("triton").install("3.9.0")
     short, long = (Asked(STEPS.replace("COUNT", count), 1) for count in ("2", "1200"))
-    plan = TritonPlan(seed=1, seconds=1.0, triton=triton, gpus=(Target.parse("90a"),))
+    plan = HuntPlan(seed=1, seconds=1.0, tool=triton, targets=(Target.parse("90a"),))
 
     async def ask(store: Store) -> list[Answer]:
         async with at_bench(store, CompileOptions(jobs=1)) as bench:
@@ -548,5 +552,5 @@ def test_a_pass_that_takes_time_out_of_proportion_to_the_ptx_is_named(
     assert right.vote is Vote.RIGHT
     assert grown.vote is Vote.GROWS
     assert "s of CPU, twice, where 1." in grown.words
-    name = least_of(plan, long, grown).name
+    name = least_kernel(plan, long, grown).name
     assert name == "compile time out of proportion (TritonGPUCoalesce)"

@@ -11,10 +11,10 @@ from nights import night, record, row
 
 from harness.bugs import list as bug_list
 from harness.bugs.list import list_bugs
-from harness.hunt import hunting
+from harness.hunt import plan as hunt_plan
 from harness.hunt.causes import Cause, LeastProgram, is_same_cause
-from harness.hunt.hunting import HuntState, PtxasPlan, keep_hunt, known_causes
 from harness.hunt.oracles import Asked
+from harness.hunt.plan import HuntPlan, HuntState, keep_hunt, known_causes
 from harness.hunt.voting import Answer, Vote
 from harness.store.bugs import number_bugs
 from harness.store.store import Store
@@ -86,7 +86,7 @@ def test_what_hunts_have_in_common_is_compared_once_for_each_cause(
         compared.append(None)
         return is_same_cause(one, two)
 
-    monkeypatch.setattr(hunting, "is_same_cause", counted)
+    monkeypatch.setattr(hunt_plan, "is_same_cause", counted)
     answer = Answer(vote=Vote.WRONG, levels=(3,))
     ptxas = Assembler(version="13.0.88", path=Path("ptxas"), sha256="0", origin="test")
 
@@ -101,7 +101,7 @@ def test_what_hunts_have_in_common_is_compared_once_for_each_cause(
         compared.clear()
         with Store.open(tmp_path / str(count)) as store:
             for seed in (1, 2):
-                plan = PtxasPlan(ptxas=ptxas, target=Target.parse("90"), seed=seed, seconds=1.0)
+                plan = HuntPlan(tool=ptxas, targets=(Target.parse("90"),), seed=seed, seconds=1.0)
                 keep_hunt(store, plan, state)
             assert not compared
             assert len(known_causes(store, plan)) == count

@@ -18,21 +18,22 @@ import msgspec
 import pytest
 
 from harness.cells.places import CompileOptions
-from harness.hunt.causes import Cause, Causes, LeastProgram, said_of
+from harness.hunt.causes import Cause, LeastProgram, said_of
+from harness.hunt.generator import Generator
 from harness.hunt.hunt_words import hunt_document, hunt_said
-from harness.hunt.hunting import (
+from harness.hunt.hunted_repros import write_repros
+from harness.hunt.hunting import hunt, hunt_in
+from harness.hunt.oracles import Asked, AskedTogether, Oracles
+from harness.hunt.plan import (
+    HuntPlan,
     HuntReport,
     HuntState,
-    PtxasPlan,
-    hunt,
-    hunt_in,
     keep_hunt,
     kept_hunts,
     known_causes,
     state_of,
-    write_repros,
 )
-from harness.hunt.oracles import Asked, AskedTogether, Oracles
+from harness.hunt.ptxas_hunt import HuntedPtxas
 from harness.hunt.voting import Answer, Vote
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.installed import digest_of
@@ -59,26 +60,26 @@ cp {CUBIN} "$last"
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PtxasPlan:
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HuntPlan:
     monkeypatch.setenv("TRIAGE_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "ptxas"
     path.write_text(FAKE)
     path.chmod(0o755)
     digest = digest_of(path)
     fake = Assembler(version="13.0.88", origin="bundled", path=path, sha256=digest)
-    return PtxasPlan(
-        ptxas=fake, target=Target.parse("90"), seed=3, seconds=300.0, on=EMULATOR, most=384
+    return HuntPlan(
+        tool=fake, targets=(Target.parse("90"),), seed=3, seconds=300.0, on=EMULATOR, most=384
     )
 
 
-def hunted(plan: PtxasPlan, home: Path, said: list[str]) -> HuntReport:
+def hunted(plan: HuntPlan, home: Path, said: list[str]) -> HuntReport:
     with Store.open(home) as store:
         job = hunt(plan, store, CompileOptions(jobs=2), said.append, lambda words: None)
         return asyncio.run(job)
 
 
 def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
-    plan: PtxasPlan, tmp_path: Path
+    plan: HuntPlan, tmp_path: Path
 ) -> None:
     said: list[str] = []
     report = hunted(plan, tmp_path / "home", said)
@@ -136,7 +137,7 @@ print("stopped" if report.is_stopped else "ended", report.state.tried)
 """
 
 
-def ended_by(number: signal.Signals, plan: PtxasPlan, home: Path) -> tuple[HuntState, str]:
+def ended_by(number: signal.Signals, plan: HuntPlan, home: Path) -> tuple[HuntState, str]:
     """What a hunt had found before it got a signal, and what it printed."""
     body = pickle.dumps(msgspec.structs.replace(plan, most=100_000)).hex()
     child = subprocess.Popen(
@@ -158,7 +159,7 @@ def ended_by(number: signal.Signals, plan: PtxasPlan, home: Path) -> tuple[HuntS
 
 
 @pytest.mark.long
-def test_a_kill_loses_nothing_that_was_found(plan: PtxasPlan, tmp_path: Path) -> None:
+def test_a_kill_loses_nothing_that_was_found(plan: HuntPlan, tmp_path: Path) -> None:
     home = tmp_path / "home"
     state, _ = ended_by(signal.SIGKILL, plan, home)
     after = kept(plan, home)
@@ -170,7 +171,7 @@ def test_a_kill_loses_nothing_that_was_found(plan: PtxasPlan, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_stop_ends_a_hunt_which_says_what_it_found(plan: PtxasPlan, tmp_path: Path) -> None:
+def test_a_stop_ends_a_hunt_which_says_what_it_found(plan: HuntPlan, tmp_path: Path) -> None:
     home = tmp_path / "home"
     state, printed = ended_by(signal.SIGINT, plan, home)
     words, tried = printed.splitlines()[-1].split()
@@ -180,7 +181,7 @@ def test_a_stop_ends_a_hunt_which_says_what_it_found(plan: PtxasPlan, tmp_path: 
     assert after.causes or after.waiting
 
 
-def kept(plan: PtxasPlan, home: Path) -> HuntState:
+def kept(plan: HuntPlan, home: Path) -> HuntState:
     if not home.is_dir():
         return HuntState()
     with Store.for_reading(home) as store:
@@ -216,13 +217,13 @@ cp {CUBIN} "$last"
 """
 
 
-def test_changed_ptx_is_reduced_to_the_change_that_matters(plan: PtxasPlan, tmp_path: Path) -> None:
+def test_changed_ptx_is_reduced_to_the_change_that_matters(plan: HuntPlan, tmp_path: Path) -> None:
     path = tmp_path / "forgetful"
     path.write_text(FORGETFUL)
     path.chmod(0o755)
-    fake = msgspec.structs.replace(plan.ptxas, path=path, sha256=digest_of(path))
+    fake = msgspec.structs.replace(plan.tool, path=path, sha256=digest_of(path))
     said: list[str] = []
-    changing = msgspec.structs.replace(plan, ptxas=fake, corpus=(KERNEL,), most=48)
+    changing = msgspec.structs.replace(plan, tool=fake, corpus=(KERNEL,), most=48)
     report = hunted(changing, tmp_path / "home", said)
     [cause] = report.state.new
     assert cause.least.answer.vote is Vote.FAILS
@@ -251,15 +252,15 @@ cp {CUBIN} "$last"
 
 
 def test_what_spills_behind_a_change_is_reduced_to_the_change(
-    plan: PtxasPlan, tmp_path: Path
+    plan: HuntPlan, tmp_path: Path
 ) -> None:
     path = tmp_path / "spilling"
     path.write_text(SPILLING)
     path.chmod(0o755)
-    fake = msgspec.structs.replace(plan.ptxas, path=path, sha256=digest_of(path))
+    fake = msgspec.structs.replace(plan.tool, path=path, sha256=digest_of(path))
     spills = KERNEL.replace("kernel(", "as_it_is(").replace("bar.sync 0;\n", "")
     said: list[str] = []
-    changing = msgspec.structs.replace(plan, ptxas=fake, corpus=(KERNEL, spills), most=48)
+    changing = msgspec.structs.replace(plan, tool=fake, corpus=(KERNEL, spills), most=48)
     report = hunted(changing, tmp_path / "home", said)
     [cause] = report.state.new
     assert said_of(cause.least.answer) == "grows -O3"
@@ -284,7 +285,7 @@ cp {CUBIN} "$last"
 
 
 @pytest.mark.long
-def test_a_hang_is_reduced_to_what_hangs(plan: PtxasPlan, tmp_path: Path) -> None:
+def test_a_hang_is_reduced_to_what_hangs(plan: HuntPlan, tmp_path: Path) -> None:
     path = tmp_path / "endless"
     path.write_text(ENDLESS_PTXAS)
     path.chmod(0o755)
@@ -296,8 +297,10 @@ def test_a_hang_is_reduced_to_what_hangs(plan: PtxasPlan, tmp_path: Path) -> Non
         async with Hub() as hub:
             oracles = Oracles(
                 hub=hub,
-                ptxas=msgspec.structs.replace(plan.ptxas, path=path, sha256=digest_of(path)),
-                target=plan.target,
+                ptxas=Assembler(
+                    version="13.0.88", origin="bundled", path=path, sha256=digest_of(path)
+                ),
+                target=plan.targets[0],
                 nvdisasm=None,
                 limits=ResourceLimits(timeout=3.0, memory=1 << 30),
                 jobs=2,
@@ -305,8 +308,14 @@ def test_a_hang_is_reduced_to_what_hangs(plan: PtxasPlan, tmp_path: Path) -> Non
                 slots=asyncio.Semaphore(32),
             )
             answers = await oracles.ask(programs)
-            causes = Causes(AskedTogether(oracles), [], {})
-            least = await causes.reduce(programs[1], answers[1], is_time_up=lambda: False)
+            ptxas = HuntedPtxas(
+                plan=plan,
+                state=HuntState(),
+                program=Generator("", ()).program,
+                oracles=oracles,
+                together=AskedTogether(oracles),
+            )
+            least = await ptxas.reduce(programs[1], answers[1], is_time_up=lambda: False)
             return answers, least
 
     answers, least = asyncio.run(work())
@@ -318,7 +327,7 @@ def test_a_hang_is_reduced_to_what_hangs(plan: PtxasPlan, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("small_disk", ["16m"], indirect=True)
-def test_a_full_disk_loses_nothing_that_was_found(plan: PtxasPlan, small_disk: Path) -> None:
+def test_a_full_disk_loses_nothing_that_was_found(plan: HuntPlan, small_disk: Path) -> None:
     home, ballast = small_disk / "home", small_disk / "ballast"
     said: list[str] = []
 
@@ -340,7 +349,7 @@ def test_a_full_disk_loses_nothing_that_was_found(plan: PtxasPlan, small_disk: P
     assert len(said) == 2
 
 
-def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: PtxasPlan, tmp_path: Path) -> None:
+def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: HuntPlan, tmp_path: Path) -> None:
     answer = Answer(vote=Vote.WRONG, levels=(3,))
 
     def found(text: str, version: str) -> Cause:
@@ -370,26 +379,19 @@ def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: PtxasPlan, tmp_
         assert known_causes(store, plan) == [fixed, other]
 
 
-class _Stuck:
+class _Stuck(HuntedPtxas):
     """What is hunted in takes for ever: to compile, or when other versions are asked."""
 
-    batch, jobs = 1, 1
-
-    def __init__(self, *, spreads: bool) -> None:
-        self.spreads = spreads
-
-    def program(self, seed: int) -> LeastProgram:
-        return LeastProgram.of(Asked(KERNEL, seed), Answer(vote=Vote.ASSEMBLED))
-
-    async def ask(self, programs: Sequence[Asked], number: int) -> Sequence[Answer]:
-        await asyncio.sleep(0 if self.spreads else 1000)
+    async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
+        await asyncio.sleep(1000 if self.plan.most is None else 0)
         return [Answer(vote=Vote.ASSEMBLED) for _ in programs]
-
-    def causes(self, state: HuntState) -> Causes:
-        return Causes(AskedTogether(cast("Oracles", None)), state.causes, {})
 
     def spent(self) -> dict[str, float]:
         return {}
+
+    @property
+    def device(self) -> str:
+        return ""
 
     async def spread(self, *_: object) -> None:
         await asyncio.sleep(1000)
@@ -397,15 +399,21 @@ class _Stuck:
 
 @pytest.mark.parametrize("spreads", [False, True], ids=["at work", "other versions"])
 def test_a_hunt_ends_when_its_time_is_up_whatever_is_under_way(
-    plan: PtxasPlan, tmp_path: Path, spreads: bool
+    plan: HuntPlan, tmp_path: Path, spreads: bool
 ) -> None:
     plan = msgspec.structs.replace(plan, seconds=2.0, most=3 if spreads else None)
     least = LeastProgram.of(Asked(KERNEL, 1), Answer(vote=Vote.WRONG, levels=(3,)))
     with Store.open(tmp_path / "home") as store:
         keep_hunt(store, plan, HuntState(causes=[Cause(programs=[least])]))
-        hunted_in = hunt_in(
-            _Stuck(spreads=spreads), plan, store, lambda words: None, lambda words: None
+        oracles = cast("Oracles", None)  # nothing is asked
+        stuck = _Stuck(
+            plan=plan,
+            state=state_of(store, plan),
+            program=lambda seed: LeastProgram.of(Asked(KERNEL, seed), Answer(vote=Vote.ASSEMBLED)),
+            oracles=oracles,
+            together=AskedTogether(oracles),
         )
+        hunted_in = hunt_in(stuck, store, lambda words: None, lambda words: None)
         report = asyncio.run(asyncio.wait_for(hunted_in, 60))
         assert state_of(store, plan).new
     assert not report.is_stopped

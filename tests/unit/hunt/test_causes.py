@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,25 +14,25 @@ from msgspec.structs import replace
 from gpu_emulator.ptx.text.document import parse
 from harness.hunt.causes import (
     Cause,
-    Causes,
     LeastProgram,
-    combined,
-    is_closed,
     is_same_cause,
     is_same_kind,
     join,
     joined,
     known_words,
-    pruned,
     said_of,
-    slices,
-    tidy,
 )
+from harness.hunt.generator import Generator
 from harness.hunt.hunt_words import spread
 from harness.hunt.oracles import Asked, AskedTogether
+from harness.hunt.plan import HuntPlan, HuntState
+from harness.hunt.ptxas_hunt import HuntedPtxas
+from harness.hunt.variants import combined, is_closed, pruned, slices, tidy
 from harness.hunt.voting import SOME_ORDERS, Answer, Vote
 from harness.io.processes.hub import ResourceLimits
 from harness.minimize.ptx.reduce import count_unwritten
+from harness.values.target import Target
+from harness.values.toolchain import Assembler
 
 BODY = """.version 7.8
 .target sm_90
@@ -51,6 +53,24 @@ def least(*lines: str, answer: Answer = WRONG, **versions: str) -> LeastProgram:
     text = BODY.format(lines="\n".join(lines))
     named = {name.replace("v", "").replace("_", "."): words for name, words in versions.items()}
     return replace(LeastProgram.of(Asked(text, 1), answer), versions=named)
+
+
+def hunted(
+    judge: object, causes: list[Cause] | None = None, seen: dict[str, int] | None = None
+) -> HuntedPtxas:
+    """A ptxas whose answers to a reduction are those of a judge."""
+    together: Any = judge
+    ptxas = Assembler(version="13.0.88", path=Path("ptxas"), sha256="0", origin="test")
+    plan = HuntPlan(tool=ptxas, targets=(Target.parse("90"),), seed=1, seconds=1.0)
+    state = HuntState(causes=[], seen=seen or {})
+    state.causes = [] if causes is None else causes
+    return HuntedPtxas(
+        plan=plan,
+        state=state,
+        program=Generator("", ()).program,
+        oracles=getattr(together, "oracles", together),
+        together=together,
+    )
 
 
 def test_a_slice_has_what_one_store_needs_and_nothing_else() -> None:
@@ -191,7 +211,7 @@ STORES = ("st.global.u32 [%out], %r1;", "st.global.u32 [%out+4], %r2;")
 def test_a_hit_without_all_that_is_known_is_another_hit_or_none() -> None:
     judge = Judge("bfe", "sad")
     known = [Cause(programs=[least(FIELD)]), Cause(programs=[least("prmt.b32 %r1, %r0, 3, 4;")])]
-    causes = Causes(judge, known, {})  # type: ignore[arg-type]  # asked, it answers
+    causes = hunted(judge, known)
     hit = least(FIELD, DIFFERENCE, "add.u32 %r2, %r2, %r1;", *STORES[1:]).asked
     left = asyncio.run(causes.walk_around(hit, WRONG))
     assert left
@@ -207,7 +227,7 @@ def test_a_hit_without_all_that_is_known_is_another_hit_or_none() -> None:
 
 
 def test_a_hit_is_cut_down_to_one_result_first() -> None:
-    causes = Causes(Judge("sad"), [], {"sad.u32": 3})  # type: ignore[arg-type]  # it answers
+    causes = hunted(Judge("sad"), [], {"sad.u32": 3})
     hit = least(SUM, DIFFERENCE, *STORES).asked
     left = asyncio.run(causes.walk_around(hit, WRONG))
     assert left
@@ -218,7 +238,7 @@ def test_a_hit_is_cut_down_to_one_result_first() -> None:
 
 def test_a_reduction_ends_where_its_cause_comes_up_in_the_meantime() -> None:
     known: list[Cause] = []
-    causes = Causes(Judge("sad"), known, {})  # type: ignore[arg-type]  # it answers
+    causes = hunted(Judge("sad"), known)
     hit = least(DIFFERENCE, *STORES[1:]).asked
     assert asyncio.run(causes.walk_around(hit, WRONG))
     known.append(Cause(programs=[least(DIFFERENCE)]))
@@ -247,7 +267,7 @@ class RefusingJudge(Judge):
 
 def test_what_ptxas_refused_once_is_not_asked_of_the_next_hit() -> None:
     judge = RefusingJudge("sad st", "ld.u64 ")
-    causes = Causes(judge, [], {})  # type: ignore[arg-type]  # it answers
+    causes = hunted(judge)
     for seed in (1, 2):
         hit = Asked(least(SUM, FIELD, DIFFERENCE, *STORES).text, seed)
         program = asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False))
@@ -272,7 +292,7 @@ def test_a_step_that_failed_is_tried_again_where_no_other_is_left() -> None:
         return "255" in text and "4095" not in text
 
     judge = Ordered()
-    causes = Causes(judge, [], {})  # type: ignore[arg-type]  # it answers
+    causes = hunted(judge)
     lines = ("sad.u32 %r1, %r0, 255, 1;", "sad.u32 %r2, %r1, 4095, 1;")
     hit = least(*lines, *STORES[1:]).asked
     program = asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False))
@@ -331,7 +351,7 @@ HANG = Answer(vote=Vote.FAILS, levels=(3,), words="killed after 60 s", signature
 
 def test_a_hang_is_not_waited_for_to_its_end_at_each_step() -> None:
     ptxas = HangingPtxas(ResourceLimits(timeout=60.0, memory=1 << 30), [])
-    causes = Causes(AskedTogether(ptxas), [], {})  # type: ignore[arg-type]  # it answers
+    causes = hunted(AskedTogether(ptxas))  # type: ignore[arg-type]  # it answers
     hit = least(SUM, DIFFERENCE, *STORES).asked
     program = asyncio.run(causes.reduce(hit, HANG, is_time_up=lambda: False))
     assert isinstance(program, LeastProgram)
@@ -391,7 +411,7 @@ def test_a_failure_is_walked_around_by_the_store_that_it_needs() -> None:
             pass
 
     async def walk() -> None:
-        causes = Causes(Oracles(), [known], {})
+        causes = hunted(Oracles(), [known])
 
         async def ask(asked: Asked, like: Answer) -> Answer:
             return like if "st.param" in asked.text else Answer(vote=Vote.ASSEMBLED)

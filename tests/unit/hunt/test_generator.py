@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gpu_emulator.api import Checks, Schedule, run
-from harness.hunt.causes import is_closed, without
 from harness.hunt.generator import (
     RESULTS,
     THREADS,
@@ -17,6 +16,7 @@ from harness.hunt.generator import (
     module,
     opcode_forms,
 )
+from harness.hunt.variants import is_closed, without
 from harness.minimize.ptx.reduce import count_instructions, count_unwritten
 
 HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"

@@ -14,18 +14,10 @@ from harness.cells.repros.find import find_kernel
 from harness.hunt import hunting, voting
 from harness.hunt.causes import Cause, LeastProgram
 from harness.hunt.hunt_words import hunt_said
-from harness.hunt.hunting import (
-    VOTES_ON_PTXAS,
-    Hit,
-    HuntPlan,
-    HuntReport,
-    HuntState,
-    PtxasPlan,
-    apart,
-    write_repros,
-)
+from harness.hunt.hunted_repros import write_repros
 from harness.hunt.oracles import Asked
-from harness.hunt.triton_hunt import VOTES_ON_TRITON, TritonPlan
+from harness.hunt.plan import VOTES_ON_PTXAS, VOTES_ON_TRITON, Hit, HuntPlan, HuntReport, HuntState
+from harness.hunt.ptxas_hunt import apart
 from harness.hunt.voting import Answer, Vote, Voter, vote_on
 from harness.run.emulating import emulator_sha256
 from harness.run.raw_ptx import inputs_of
@@ -106,7 +98,7 @@ def test_a_cause_is_a_repro_with_a_name_for_what_it_writes(
 ) -> None:
     ptxas = Assembler(version="13.0.88", origin="bundled", path=tmp_path, sha256="0")
     target = Target.parse("90")
-    plan = PtxasPlan(ptxas=ptxas, target=target, seed=3, seconds=1.0, on=SASS)
+    plan = HuntPlan(tool=ptxas, targets=(target,), seed=3, seconds=1.0, on=SASS)
     causes = [
         Cause(
             programs=[
@@ -135,19 +127,23 @@ def test_a_cause_is_a_repro_with_a_name_for_what_it_writes(
 
 def test_each_module_of_a_hunt_votes_or_only_says_what_was_found() -> None:
     modules = {path.stem for path in Path(hunting.__file__).parent.glob("*.py")}
-    says = {"__init__", "causes", "hunting", "triton_causes", "triton_hunt", "hunt_words"}
+    says = {"__init__", "causes", "hunted_repros", "hunting", "hunt_words", "plan", "ptxas_hunt"}
+    says |= {"triton_causes", "triton_hunt", "variants"}
     assert modules == {*VOTES_ON_PTXAS, *VOTES_ON_TRITON} | says
     assert says.isdisjoint((*VOTES_ON_PTXAS, *VOTES_ON_TRITON))
 
 
-PTXAS_PLAN = PtxasPlan(
-    ptxas=Assembler(version="13.0.88", path=Path("ptxas"), sha256="0", origin="test"),
-    target=Target.parse("90"),
+PTXAS_PLAN = HuntPlan(
+    tool=Assembler(version="13.0.88", path=Path("ptxas"), sha256="0", origin="test"),
+    targets=(Target.parse("90"),),
     seed=1,
     seconds=1.0,
 )
-TRITON_PLAN = TritonPlan(
-    triton=Compiler(version="3.6.0", origin="test"), gpus=(Target.parse("90"),), seed=1, seconds=1.0
+TRITON_PLAN = HuntPlan(
+    tool=Compiler(version="3.6.0", origin="test"),
+    targets=(Target.parse("90"),),
+    seed=1,
+    seconds=1.0,
 )
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from harness.hunt.causes import Cause
 from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.oracles import Asked
-from harness.hunt.triton_causes import has_all, is_closed, least_of, tidy
-from harness.hunt.triton_hunt import TritonPlan
+from harness.hunt.plan import HuntPlan
+from harness.hunt.triton_causes import has_all, is_closed, least_kernel, tidy
 from harness.hunt.triton_sources import KERNEL, program, words_of
 from harness.hunt.voting import Answer, Vote
 from harness.values.target import Target
@@ -22,10 +22,10 @@ SEEDS = range(200)
 
 
 @pytest.fixture
-def plan() -> TritonPlan:
+def plan() -> HuntPlan:
     triton = Compiler(version="3.9.0", origin="triton", path=Path("triton"))
     gpus = (Target.parse("80"), Target.parse("90a"))
-    return TritonPlan(triton=triton, gpus=gpus, seed=0, seconds=1.0)
+    return HuntPlan(tool=triton, targets=gpus, seed=0, seconds=1.0)
 
 
 def kernel_of(text: str) -> ast.FunctionDef:
@@ -103,9 +103,9 @@ def test_what_goes_through_memory_lies_between_barriers() -> None:
     assert not is_closed(described.replace("set_allocator(", "print("))
 
 
-def test_a_kernel_has_what_a_cause_needs_on_gpus_where_that_fails(plan: TritonPlan) -> None:
+def test_a_kernel_has_what_a_cause_needs_on_gpus_where_that_fails(plan: HuntPlan) -> None:
     answer = Answer(vote=Vote.WRONG, words="num_warps=4: 3 of 4 differ", signature="wrong_result")
-    least = least_of(plan, Asked(program(1).text, 1), answer)
+    least = least_kernel(plan, Asked(program(1).text, 1), answer)
     cause = Cause(programs=[least])
     assert cause.name.startswith("wrong result on sm_90a (")
     assert has_all(plan, cause, Asked(least.text, 3))
@@ -122,11 +122,14 @@ def test_a_kernel_has_what_a_cause_needs_on_gpus_where_that_fails(plan: TritonPl
     assert has_all(plan, Cause(programs=[replace(least, text=smaller)]), Asked(smaller, 3))
 
 
-def test_a_failing_pass_names_a_cause(plan: TritonPlan) -> None:
+def test_a_failing_pass_names_a_cause(plan: HuntPlan) -> None:
     answer = Answer(
         vote=Vote.FAILS, words="num_warps=4: pass TritonGPUPipeline failed", signature="abc"
     )
-    assert least_of(plan, Asked(program(1).text, 1), answer).name == "pass TritonGPUPipeline failed"
+    assert (
+        least_kernel(plan, Asked(program(1).text, 1), answer).name
+        == "pass TritonGPUPipeline failed"
+    )
 
 
 def test_arguments_that_nothing_reads_go_with_what_was_made_for_them() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.hunt.causes import Cause, LeastProgram
-from harness.hunt.hunting import HuntState, KeptHunt
+from harness.hunt.plan import HuntState, KeptHunt
 from harness.hunt.voting import Answer, Vote
 from harness.site.hunts import hunt_view
 

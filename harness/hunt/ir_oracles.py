@@ -12,7 +12,6 @@ race without stages; and for that no pass of Triton is to blame.
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,12 +27,9 @@ from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import form_of, front_end
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.frontends.source_form import Lowered
-from harness.frontends.texts.ir_inputs import read_triton_ir
-from harness.hunt.causes import Cause, LeastProgram, is_same_kind
-from harness.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
+from harness.hunt.ir_corpus import options_of, suffix_of
 from harness.hunt.ir_defined import left_open
 from harness.hunt.oracles import Asked
-from harness.hunt.triton_causes import TritonCauses
 from harness.hunt.triton_oracles import (
     FAILURES,
     Care,
@@ -45,7 +41,7 @@ from harness.hunt.triton_oracles import (
 from harness.hunt.voting import Answer, Vote
 from harness.judging.messages import crash_words, first_error
 from harness.judging.signature import template
-from harness.minimize.ttgir import IR_FORMAT, IrModule
+from harness.minimize.ttgir import IrModule
 from harness.run.emulating import emulate_once
 from harness.run.ir_launch import guessed_launch
 from harness.run.judging import judge
@@ -53,7 +49,7 @@ from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
 from harness.run.launching import NotRunError, launch_of_text, why_refused
 from harness.run.recording import PLAIN_TARGET
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials, read_schedules, trials_of
-from harness.values.errors import InfrastructureError, UsageError
+from harness.values.errors import InfrastructureError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
@@ -70,11 +66,6 @@ _PLAIN = read_schedules("lockstep/early")
 _BUDGET = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
 # A generated kernel executes less than a million; a loop that lost its end is not waited for.
 _SMALL = Budget(max_instructions=20_000_000)
-# What makes places and numbers, in any module.
-_COMMON = re.compile(
-    r"arith\.(?:constant|muli|addi|extsi)|scf\.yield|tt\.(?:make_range|splat|addptr|broadcast"
-    r"|expand_dims|return|reduce\.return|scan\.return)"
-)
 _NOT_FUSED = {"enable_fp_fusion": False}
 # What MLIR prints of a module after a pass that failed, up to the next of its kind.
 _AFTER_FAILURE = re.compile(
@@ -145,7 +136,7 @@ class IrOracles(TritonOracles):
             InfrastructureError: Triton cannot be started, or the disk is full.
         """
         lowered, evidence = await self._compiled(
-            asked.text, target, options_of(asked), until=Stage.LLIR.value, **prints
+            asked.text, target, options_of(asked.seed, asked.text), until=Stage.LLIR.value, **prints
         )
         if lowered is None:
             return None, evidence
@@ -197,7 +188,7 @@ class IrOracles(TritonOracles):
         """
         if why := left_open(IrModule.read(asked.text)):
             return Answer(vote=Vote.LEFT_OUT, words=why)
-        options = options_of(asked)
+        options = options_of(asked.seed, asked.text)
         looks = [(Care.THOROUGH, {**options, **_NOT_FUSED}), (Care.THOROUGH, options)]
         if care is not Care.THOROUGH:
             looks = [(care, options), *(looks if care is Care.FAIR else ())]
@@ -304,116 +295,3 @@ class IrOracles(TritonOracles):
         if refused := why_refused(lowered.ptx, lowered.lowering, target, limits):
             raise NotRunError(f"for {target}: {refused}")
         return lowered.ptx, launch_of_text(lowered.ptx, lowered.lowering.metadata, variant)
-
-
-def options_of(asked: Asked) -> dict[str, Scalar]:
-    """The stages and warps that a module is compiled with, by its seed; TTGIR has its own."""
-    if suffix_of(asked.text) == ".ttgir":
-        return {}
-    draw = random.Random(f"options {asked.seed}")  # noqa: S311 - to repeat, not to hide
-    return {"num_warps": draw.choice((4, 4, 4, 8)), "num_stages": draw.choice((2, 3, 4))}
-
-
-def suffix_of(text: str) -> str:
-    """How a file of this module is named: TTGIR fixes its warps."""
-    return ".ttgir" if '"ttg.num-warps" = ' in text else ".ttir"
-
-
-def fitting_sources(
-    texts: Sequence[str], targets: Sequence[Target]
-) -> Mapping[Target, list[IrSource]]:
-    """For each target what can be changed: TTIR, and TTGIR that was made for it.
-
-    Raises:
-        UsageError: a target has none.
-    """
-    sources = sources_of(texts)
-    fitting: dict[Target, list[IrSource]] = {target: [] for target in targets}
-    for text, source in zip(texts, sources, strict=True):
-        capability = read_triton_ir(text).capability
-        for target in targets:
-            if capability in (None, target.capability):
-                fitting[target].append(source)
-    if missing := [str(target) for target, some in fitting.items() if not some]:
-        raise UsageError(f"no file of the corpus is for {missing[0]}")
-    return fitting
-
-
-@dataclass(slots=True, kw_only=True)
-class IrCauses(TritonCauses):
-    """All causes that a hunt has found in a Triton by changes of its IR.
-
-    What is wrong has a name by its race, else by how it is wrong and by the operations that are
-    left.
-    """
-
-    form = IR_FORMAT
-    tests = 250
-    sources: Mapping[Target, list[IrSource]]
-
-    def mark(self, asked: Asked, answer: Answer) -> str:
-        """What a hit is most likely about: the pass, and how it fails; or the race."""
-        return answer.race or str(answer.signature)
-
-    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
-        """Whether a hit fails as a cause does, or has its race.
-
-        What is wrong without a race has all operations that are left of the cause.
-        """
-        least = cause.least
-        if answer.race or least.answer.race:
-            return answer.race == least.answer.race
-        if answer.vote is Vote.WRONG and not (
-            set(least.opcodes) <= operation_names(IrModule.read(asked.text))
-        ):
-            return False
-        return is_same_kind(least.answer, answer)
-
-    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
-        """The hit without the steps that it does not need."""
-        made = changed_ir(asked.seed, self.sources[self.plan.target_of(asked.seed)])
-        text, steps = asked.text, made.steps
-        like = await self.look(asked)
-        # Of all orders, which decide how it is wrong, a quick look sees two.
-        if not is_same_kind(like, answer) and not like.vote is answer.vote is Vote.WRONG:
-            return None
-        for step in made.steps if text == made.text else ():
-            fewer = tuple(one for one in steps if one != step)
-            less = made.source.changed(fewer)
-            if is_same_kind(await self.look(Asked(less, asked.seed)), like):
-                text, steps = less, fewer
-        return text, like
-
-    def is_allowed(self, candidate: str) -> bool:
-        """Triton's reader says so."""
-        return True
-
-    def tidied(self, text: str) -> str:
-        """All of it."""
-        return text
-
-    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
-        """A reduced module: it is named by the message of the pass, or by how it is wrong."""
-        module = IrModule.read(asked.text)
-        opcodes = tuple(sorted(operation_names(module)))
-        name = template(answer.words.partition(": ")[2])[:160]
-        if answer.vote is Vote.GROWS:
-            name = str(answer.signature)
-        if answer.vote is Vote.WRONG:
-            telling = " ".join(word for word in opcodes if not _COMMON.match(word))
-            name = f"{answer.race or str(answer.signature).replace('_', ' ')} ({telling})"
-        return LeastProgram(
-            text=asked.text,
-            seed=asked.seed,
-            answer=answer,
-            name=name,
-            opcodes=opcodes,
-            instructions=module.count(),
-        )
-
-    def others(self, least: Asked) -> Sequence[Target]:
-        """The other targets of the hunt, where the module names none."""
-        if read_triton_ir(least.text).capability is not None:
-            return []
-        own = self.plan.target_of(least.seed)
-        return [target for target in self.oracles.targets if target != own]
