@@ -1,4 +1,4 @@
-"""Causes: what a hit was reduced to, how it is named, and which are one. Pure.
+"""Causes: what a hit was reduced to, how it is named, and which are one.
 
 The name of a cause is what is left: the first words of its opcodes, the levels that lose the vote,
 or what ptxas says.

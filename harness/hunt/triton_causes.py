@@ -1,4 +1,4 @@
-"""Kernels, and modules of IR, that are left of hits in a Triton: their size and name. Pure."""
+"""Kernels, and modules of IR, that are left of hits in a Triton: their size and name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Smaller variants of a program of PTX, and which of them are as well defined. Pure."""
+"""Smaller variants of a program of PTX, and which of them are as well defined."""
 
 from __future__ import annotations
 
