@@ -29,8 +29,8 @@ from compile import CORES, ONE_CONFIG, ROOT, plain_job, run, triage
 import harness.cells.places
 from harness.cells.evaluate import Evaluated
 from harness.cli.main import cli
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell
 from harness.io.toolchains.install import install_ptxas
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind

@@ -45,8 +45,8 @@ from gpu_emulator.values import Allocation, Budget, Checks, Launch, Schedule
 from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import Selection
 from harness.frontends.registry import plan_launch
 from harness.io.files.locations import home_dir
 from harness.io.processes.hub import Hub

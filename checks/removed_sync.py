@@ -26,7 +26,7 @@ from gpu_emulator.values import Budget, Checks, Launch, Outcome, Schedule
 from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.io.processes.hub import Hub
 from harness.run.schedules import DEFAULT, read_schedules
 from harness.store.store import Store

@@ -43,7 +43,7 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.io.files.locations import home_dir
 from harness.run.comparing import Array, compare
 from harness.run.emulating import emulator_sha256

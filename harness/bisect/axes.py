@@ -12,8 +12,8 @@ from packaging.version import Version
 
 from harness.cells.repros.find import find_kernel
 from harness.cells.repros.releases import in_release, plain_name, releases
-from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import back_end, front_end, plan_launch, unassembled
 from harness.io.packages.versions import newest_of_minor
 from harness.values.cell import CellId, place_of

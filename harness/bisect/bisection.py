@@ -20,8 +20,8 @@ from harness.bisect.ir_difference import StageStory, compare_stages, first_trap
 from harness.bisect.search import Finding, Probe, Tally, next_probes, runs_to_trust
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.places import CompileOptions, Elsewhere, record_of, work
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import exact_of_distribution

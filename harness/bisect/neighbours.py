@@ -13,8 +13,8 @@ from harness.bisect.contrast import Contrast, Point
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, with_flags
 from harness.cells.places import CompileOptions, record_of, work
 from harness.cells.selection import SUFFIX_SINCE, for_target
-from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import back_end, front_end, unassembled
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer

@@ -30,8 +30,8 @@ from harness.blame.lines import (
 from harness.cells.evaluate import cell_evidence, evaluate, with_flags
 from harness.cells.places import CompileOptions, work
 from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Kept, Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import front_end
 from harness.io.packages.versions import newest_of_minor

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.blame.grid import PairTrial, Varied
-from harness.frontends.base import PartLowering, PlannedCell
+from harness.frontends.base import PartLowering
 from harness.frontends.bench import Kept, Workbench
+from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import front_end
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer

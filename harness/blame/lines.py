@@ -14,8 +14,8 @@ from harness.blame.grid import Cell, Line, fold, order_for_others, order_for_the
 from harness.cells.evaluate import Evaluate, evaluate
 from harness.cells.places import record_of
 from harness.frontends.back_end import BackEnd
-from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import Plan, PlannedCell, Selection
 from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.tasks import in_parallel

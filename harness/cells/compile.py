@@ -28,7 +28,7 @@ from harness.cells.places import (
     work_off,
 )
 from harness.cells.spelling import SelectionOptions, spell_command
-from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
+from harness.frontends.plan import CapturePlace, Plan, PlannedCell, Selection
 from harness.io.files.locations import storage_error
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store

@@ -13,8 +13,8 @@ from msgspec.structs import asdict
 
 from harness.frontends.assemble import Inspection
 from harness.frontends.back_end import LoweredProgram
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Kept, Workbench
+from harness.frontends.plan import PlannedCell
 from harness.frontends.readings import Promises, PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.sessions import CapturedLaunch

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import structs
 
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
-from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.bench import TimeIsUpError, Workbench
+from harness.frontends.plan import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.registry import OpenSessions, front_end, plan_launch
 from harness.io.processes import machine
 from harness.io.processes.hub import Hub, ResourceLimits

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import structs
 
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import content_key
+from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import ResourceLimits

@@ -14,7 +14,8 @@ from gpu_emulator.ptx.text.facts import PtxError, header_value
 from harness.cells.repros.find import find_kernels
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
-from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
+from harness.frontends.base import FrontEnd
+from harness.frontends.plan import PlannedLaunch, Selection
 from harness.frontends.registry import front_end, reader_of, unassembled
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.packages.versions import LATEST

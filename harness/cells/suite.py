@@ -23,7 +23,7 @@ from harness.cells.places import (
     work,
     work_off,
 )
-from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
+from harness.frontends.plan import CapturePlace, Plan, PlannedCell, Selection
 from harness.io.processes.tasks import in_parallel
 from harness.store.store import Store
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say

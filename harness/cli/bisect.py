@@ -53,7 +53,7 @@ from harness.cli.running import (
     selection_options,
     surroundings,
 )
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.frontends.registry import back_end, front_end
 from harness.io.packages.versions import require_supported_triton
 from harness.io.processes.cluster import local_workers, open_machines

@@ -38,7 +38,7 @@ from harness.cli.output import print_json, print_said, results_console, status_c
 from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
 from harness.cli.running import check_single, execution_options, run_to_the_end, selection_options
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
 from harness.tables.summary import plural

@@ -34,7 +34,7 @@ from harness.cells.suite import (
 from harness.cli.output import command_line, json_text, said_text
 from harness.cli.results import open_results
 from harness.cli.running import surroundings
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.io.processes.machine import CONFINE, MODES
 from harness.run.executors import run_selections
 from harness.run.schedules import INSTRUCTIONS, default_trials

@@ -33,7 +33,7 @@ from harness.cli.running import (
     surroundings,
 )
 from harness.diff.between_runs import current_results
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import create_folder
 from harness.io.files.reading import read_regular

@@ -26,7 +26,7 @@ from harness.cli.options import (
     together,
 )
 from harness.cli.output import command_line, print_remarks
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.io.packages.versions import LATEST
 from harness.io.processes.cluster import MachinesGoneError, local_workers, open_machines
 from harness.io.processes.hub import Hub

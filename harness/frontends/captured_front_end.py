@@ -24,7 +24,7 @@ from msgspec import structs
 
 import harness
 import harness.io.children.enter
-from harness.frontends.base import CapturePlace, FrontEnd, Plan
+from harness.frontends.base import FrontEnd
 from harness.frontends.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.launch_code import (
     capture_request,
@@ -34,6 +34,7 @@ from harness.frontends.launch_code import (
     withheld,
 )
 from harness.frontends.one_file import GUARD, StandaloneError, code_before, values_of
+from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.sessions import (
     CapturedLaunch,
     CaptureRequest,
@@ -282,7 +283,9 @@ class CapturedFrontEnd(FrontEnd):
         environment = self.child_environment(captured.compiler)
         missing = withheld(captured.capture.value.reads, environment, self.never)
         tool = self.own_disassembler(captured.compiler)
-        return self.cells_of(place, captured, nvdisasm=tool, withheld=missing)
+        return cells_of(
+            self.back_end(place.target), place, captured, nvdisasm=tool, withheld=missing
+        )
 
     def own_disassembler(self, compiler: Compiler) -> Tool | None:
         """One that the compiler brings along: it reads what the newest has dropped."""

@@ -13,8 +13,9 @@ from typing import Any
 from packaging.version import Version
 
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
-from harness.frontends.base import CapturePlace, FrontEnd, Plan
+from harness.frontends.base import FrontEnd
 from harness.frontends.bench import Kept, Sessions, Workbench, content_key
+from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.processes.hub import Hub
 from harness.values.errors import UsageError
@@ -100,16 +101,21 @@ class FileFrontEnd(FrontEnd):
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
         return Sessions()
 
-    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
+    def launches_of(self, place: CapturePlace) -> list[LaunchFacts]:
+        """One launch for each config."""
         file = place.selection.repro.file
         name, configs = self.kernel_in(file)
         text = file.read_text()
-        records = [
+        return [
             launch_of_file(content_key(file=text, config=config), name, config, file)
             for config in injected_configs(file, place).get(name, configs)
         ]
+
+    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
+        text = place.selection.repro.file.read_text()
         key = content_key(file=text, compiler=place.compiler.identity)
-        return self.cells_of(place, captured_file(place, place.target, records, key=key))
+        captured = captured_file(place, place.target, self.launches_of(place), key=key)
+        return cells_of(self.back_end(place.target), place, captured)
 
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler

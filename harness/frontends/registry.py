@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from harness.frontends.back_end import BackEnd
-from harness.frontends.base import CapturePlace, FrontEnd, Interpreter, Plan
+from harness.frontends.base import FrontEnd, Interpreter
 from harness.frontends.bench import Sessions, Workbench
+from harness.frontends.plan import CapturePlace, Plan
 from harness.io.processes.hub import Hub
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Repro

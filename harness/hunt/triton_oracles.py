@@ -19,9 +19,9 @@ from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence, evaluate
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Kept, Workbench
 from harness.frontends.captured_front_end import CapturedFrontEnd
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import CapturedLaunch
 from harness.hunt.growth import slowest_pass, triton_seconds_allowed

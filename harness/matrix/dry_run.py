@@ -10,7 +10,7 @@ import msgspec
 
 from harness.cells.places import RunProgress, stored_place
 from harness.diff.diff_words import changes_document
-from harness.frontends.base import CapturePlace, PlannedCell
+from harness.frontends.plan import CapturePlace, PlannedCell
 from harness.frontends.registry import front_end
 from harness.matrix.night import MatrixOptions, MatrixReport, PlannedNight, matrix_bench, plan_night
 from harness.matrix.plan import MatrixPlan

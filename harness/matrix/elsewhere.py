@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from harness.cells.evaluate import not_evaluated
 from harness.cells.places import CompileOptions, Run, places_of, record_of, stored_place
-from harness.frontends.base import CapturePlace, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import CapturePlace, Selection
 from harness.io.files.own_code import program_sha256
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.cluster import LostWorkersError, Machines, MachinesGoneError

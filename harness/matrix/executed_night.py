@@ -8,8 +8,8 @@ from functools import partial
 from msgspec import structs
 
 from harness.cells.places import Run
-from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.bench import TimeIsUpError
+from harness.frontends.plan import CapturePlace, PlannedCell
 from harness.frontends.registry import front_end, plan_launch
 from harness.io.processes.tasks import in_parallel
 from harness.matrix.steering import MatrixSteering, coordinates_of

@@ -15,7 +15,7 @@ from harness.cells.repros.find import find_kernels, list_repros
 from harness.cells.selection import choose_launches, choose_targets
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
-from harness.frontends.base import CapturePlace, PlannedLaunch, Selection
+from harness.frontends.plan import CapturePlace, PlannedLaunch, Selection
 from harness.frontends.registry import back_end, front_end, kinds, takes
 from harness.io.packages.versions import LATEST, exact_version, newest_of_minor, select
 from harness.io.toolchains.installed import installed_versions

@@ -31,7 +31,7 @@ from harness.cells.repros.find import find_kernels, list_repros
 from harness.diff.between_runs import all_runs
 from harness.diff.compare import compare
 from harness.diff.pairing import Launches, LaunchName
-from harness.frontends.base import PlannedCell
+from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import front_end, kinds, takes
 from harness.io.files.locations import cache_dir, create_folder
 from harness.io.files.writing import locked

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from harness.cells.matrix_rules import Rules, by_information
 from harness.cells.places import RunProgress, Steering, Treatment
 from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
-from harness.frontends.base import CapturePlace, Plan, PlannedCell
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import CapturePlace, Plan, PlannedCell
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import ResourceLimits
 from harness.matrix.plan import MatrixPlan

@@ -27,9 +27,9 @@ from msgspec.structs import replace
 from harness.cells.matrix_rules import Rules
 from harness.cells.places import CompileOptions, Run, RunProgress, work_off
 from harness.cells.repros.find import find_kernels
-from harness.frontends.base import CapturePlace, PlannedLaunch, Selection
 from harness.frontends.bench import Workbench, content_key
 from harness.frontends.launch_code import launch_sha256
+from harness.frontends.plan import CapturePlace, PlannedLaunch, Selection
 from harness.frontends.registry import OpenSessions, back_end, front_end
 from harness.io.files.own_code import program_sha256
 from harness.io.files.writing import scratch_disk

@@ -17,8 +17,8 @@ from msgspec import structs
 
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
-from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.conditions import row_fields

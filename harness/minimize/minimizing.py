@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from harness.cells.places import CompileOptions, work
-from harness.frontends.base import FrontEnd, Selection
+from harness.frontends.base import FrontEnd
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import Selection
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.io.processes.hub import Hub

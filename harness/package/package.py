@@ -20,8 +20,8 @@ from harness.cells.repros.find import find_kernel, list_repros
 from harness.cells.repros.launch_files import imported_modules
 from harness.cells.repros.releases import in_release, is_of, pin_of, releases, whole_folder
 from harness.cells.spelling import SelectionOptions, spell_command, words_of
-from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.launch_code import import_root, read_source
+from harness.frontends.plan import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.registry import front_end
 from harness.frontends.texts.python import WrittenFunction, written_functions
 from harness.io.packages.index import files

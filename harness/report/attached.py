@@ -16,8 +16,8 @@ from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, at_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench import TimeIsUpError, Workbench
+from harness.frontends.plan import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import front_end
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT

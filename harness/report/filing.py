@@ -22,8 +22,8 @@ from msgspec import structs
 import harness
 from gpu_emulator.ptx.text.facts import PtxError, without_debug
 from harness.cells.places import CompileOptions
-from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
+from harness.frontends.plan import Selection
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.frontends.texts.python import as_the_user_sees_it

@@ -29,7 +29,7 @@ from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
 from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
 from harness.diff.between_runs import current_results
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.packages.archives import package_license

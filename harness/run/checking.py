@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.cells.compile import launch_of
-from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
+from harness.frontends.plan import CapturePlace, PlannedCell
 from harness.frontends.registry import interpreter_for
 from harness.run.recording import visible
 from harness.values.check import Agreement, Checked, Interpretation, LaunchComparison, SameProgram

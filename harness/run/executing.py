@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import record_of
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Kept, Workbench
+from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import front_end
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation

@@ -13,8 +13,8 @@ from gpu_emulator.values import Budget
 from harness.cells.compile import Survey
 from harness.cells.places import CompileOptions, places_of, work
 from harness.cells.selection import small_launch
-from harness.frontends.base import PlannedCell, Selection, raised_words
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection, raised_words
 from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import in_parallel
 from harness.run.checking import check_place

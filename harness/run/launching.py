@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from gpu_emulator.values import MOST_THREADS, Pointer, TensorMap, TensorMapArgument
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Kept, Workbench
+from harness.frontends.plan import PlannedCell
 from harness.judging.judge import CellEvidence, judge_fit
 from harness.judging.ptxas.ptxas_log import PtxasLog
 from harness.judging.ptxas.resources import combine

@@ -17,8 +17,8 @@ from msgspec import structs
 
 from gpu_emulator.values import LARGEST_SIZES, MOST_THREADS, Budget, Pointer
 from harness.cells.places import CompileOptions, work
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Workbench, content_key
+from harness.frontends.plan import PlannedCell
 from harness.frontends.texts.ir_inputs import read_file, spelling
 from harness.io.files.reading import read_regular
 from harness.run.comparing import ELEMENTS, Array, pack_float, pack_integer

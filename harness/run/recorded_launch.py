@@ -17,9 +17,9 @@ from packaging.version import Version
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence
 from harness.cells.selection import small_launch
-from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
+from harness.frontends.plan import Plan, PlannedCell, Selection
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES

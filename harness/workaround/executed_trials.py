@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from harness.cells.evaluate import Evaluated
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end
 from harness.store.store import Store
 from harness.values.bug import KeptSetting, KeptWorkaround

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.cells.evaluate import evaluate
-from harness.frontends.base import Plan
 from harness.frontends.bench import TimeIsUpError, until
 from harness.frontends.launch_code import copy_with, read_source
+from harness.frontends.plan import Plan
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.python import config_source, literal

@@ -16,8 +16,8 @@ from gpu_emulator.ptx.text.facts import PtxEdit, edited, read_ptx
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.places import record_of
 from harness.frontends.back_end import BackEnd
-from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench import TimeIsUpError, Workbench, until
+from harness.frontends.plan import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.processes.hub import ResourceLimits

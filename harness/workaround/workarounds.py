@@ -14,8 +14,8 @@ from msgspec import structs
 from harness.bisect.axes import plan_cells
 from harness.cells.evaluate import Evaluate, evaluate
 from harness.cells.places import CompileOptions, record_of, work
-from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench import TimeIsUpError, Workbench, until
+from harness.frontends.plan import Plan, PlannedCell, Selection
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import in_parallel

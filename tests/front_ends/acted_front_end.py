@@ -7,7 +7,7 @@ and a config; a word that is not for the compiler is for the fake ptxas, which r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ from toy_front_end import Toy
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import Selection
+from harness.frontends.plan import Selection
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
@@ -28,10 +28,9 @@ from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedErro
 from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from harness.frontends.base import CapturePlace, Plan, PlannedCell
     from harness.frontends.bench import Workbench
+    from harness.frontends.plan import CapturePlace, Plan
     from harness.values.target import Target
-    from harness.values.toolchain import Tool
 
 T = TypeVar("T")
 
@@ -113,13 +112,8 @@ class Acted(Toy):
             place = replace(place, adapt=_other_configs)
         return super().stored_plan(bench, place)
 
-    def _each_cell(
-        self,
-        place: CapturePlace,
-        captured: CapturedLaunch,
-        records: list[LaunchFacts],
-        nvdisasms: tuple[Tool, ...],
-    ) -> Iterator[PlannedCell]:
+    def launches_of(self, place: CapturePlace) -> list[LaunchFacts]:
+        records = super().launches_of(place)
         launched = [
             replace(
                 record,
@@ -129,7 +123,7 @@ class Acted(Toy):
             for dtype in self.dtypes
             for record in records
         ]
-        return super()._each_cell(place, captured, launched or records, nvdisasms)
+        return launched or records
 
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts

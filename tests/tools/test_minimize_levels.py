@@ -22,8 +22,8 @@ from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm

@@ -13,8 +13,8 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select, small_launch
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import Selection
 from harness.frontends.registry import plan_launch
 from harness.run.launching import NotRunError
 from harness.run.recorded_launch import lower_cell

@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import (
     NVCC_DRIVER,
@@ -45,6 +44,7 @@ from harness.frontends.file_front_end import (
 )
 from harness.frontends.one_file import Syntax, SyntaxNode
 from harness.frontends.partners import PINS, PackagedFrontEnd
+from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered, SyntaxForm, Written
@@ -358,7 +358,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
             key=content_key(lowerings=[lowering.key for lowering in lowerings]),
             ptxas=str(tool_of(place.compiler, "ptxas")),
         )
-        plan = self.cells_of(place, captured)
+        plan = cells_of(self.back_end(place.target), place, captured)
         cells = (
             replace(cell, entry=entries[cell.record.key]["entry"] if cell.record else None)
             for cell in plan.cells

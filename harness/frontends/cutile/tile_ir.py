@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.frontends.back_end import BackEnd
-from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cutile.tileiras import LATEST_BACK_END, read_tile_ir
 from harness.frontends.file_front_end import (
@@ -17,6 +16,7 @@ from harness.frontends.file_front_end import (
     launch_of_file,
     repro_of_file,
 )
+from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.reading import read_regular
@@ -153,7 +153,7 @@ class _TileIrFrontEnd(PassedOnFrontEnd):
         key = content_key(bytecode=hashlib.sha256(data).hexdigest(), kernel=kernel)
         record = launch_of_file(key, kernel, {}, repro.file)
         captured = captured_file(place, (data, place.target), [record], key=key)
-        return self.cells_of(place, captured)
+        return cells_of(self.back_end(place.target), place, captured)
 
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
-from harness.frontends.base import CapturePlace, Plan, PlannedCell
 from harness.frontends.bench import Workbench
 from harness.frontends.file_front_end import PassedOnFrontEnd
+from harness.frontends.plan import CapturePlace, Plan, PlannedCell
 from harness.frontends.readings import read_stored
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT, repro_of
 from harness.io.files.reading import read_regular

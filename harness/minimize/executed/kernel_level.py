@@ -19,8 +19,8 @@ from harness.bisect.contrast import other_targets
 from harness.cells.evaluate import Evaluated
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import form_of, front_end
 from harness.minimize.executed.launch_file import (
     LaunchForm,

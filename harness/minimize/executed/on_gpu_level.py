@@ -16,8 +16,8 @@ from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated, with_flags
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import Together
 from harness.judging.ptxas.ptxas_options import level_change

@@ -17,9 +17,9 @@ from msgspec import structs
 
 from gpu_emulator.values import Budget, Schedule
 from harness.cells.evaluate import cell_evidence
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Workbench
 from harness.frontends.one_file import StandaloneError
+from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import form_of
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered

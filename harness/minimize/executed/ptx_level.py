@@ -22,8 +22,8 @@ from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.minimize.executed.oracle import ExecutedCase, reaction_of_run
 from harness.minimize.ptx.level import minimize_by
 from harness.minimize.ptx.reduce import count_unwritten

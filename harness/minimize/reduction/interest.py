@@ -16,8 +16,8 @@ from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.cells.evaluate import cell_evidence, ptxas_flags
 from harness.frontends.assemble import Inspection
 from harness.frontends.back_end import PTXAS_BACK_END
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.source_form import Lowered

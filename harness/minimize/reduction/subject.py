@@ -15,8 +15,8 @@ from msgspec import structs
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.places import record_of
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable

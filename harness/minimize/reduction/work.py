@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from harness.cells.places import CompileOptions
-from harness.frontends.base import Selection
 from harness.frontends.bench import Workbench
 from harness.frontends.one_file import StandaloneError
+from harness.frontends.plan import Selection
 from harness.io.files.locations import create_folder, storage_error
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import write_atomically

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from gpu_emulator.values import Budget, Checks
 from harness.cells.places import CompileOptions, at_bench, places_of
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end, plan_launch
 from harness.io.processes.tasks import Together, in_parallel
 from harness.run.emulating import emulate

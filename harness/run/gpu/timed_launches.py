@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from harness.frontends.assemble import keep_times
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell
 from harness.run.gpu.cubin_judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.evaluating import find_trip, keep_trip
 from harness.run.gpu.measured import GpuFacts, Measured

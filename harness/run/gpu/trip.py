@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import structs
 
 from harness.cells.evaluate import evaluate, with_flags
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell
 from harness.io.processes.tasks import in_parallel
 from harness.judging.ptxas.ptxas_options import level_change
 from harness.run.comparing import ELEMENTS

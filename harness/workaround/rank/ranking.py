@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.assemble import Inspection
-from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import in_parallel
 from harness.judging.ptxas.sass import code_sections, loops_of

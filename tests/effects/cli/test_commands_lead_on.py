@@ -9,8 +9,8 @@ from acted_line import BAD, NEW, OLD, Line
 from msgspec.structs import replace
 from printed_commands import parse, printed_commands
 
-from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import CapturePlace, Plan
 
 pytest_plugins = ("acted_fixtures",)
 

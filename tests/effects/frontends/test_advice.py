@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.frontends.base import raised_words
+from harness.frontends.plan import raised_words
 from harness.values.kernel import Repro
 from harness.values.outcome import RaisedError
 

@@ -14,8 +14,8 @@ from packaging.version import Version
 
 from harness.bugs.list import list_bugs
 from harness.frontends import back_end
-from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import CapturePlace, Plan
 from harness.tables.said import Block, SaidLine
 from harness.values.errors import InfrastructureError
 from harness.values.row import Row

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from harness.cells.compile import Survey
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import CapturePlace, Plan, PlannedCell
+from harness.frontends.plan import CapturePlace, Plan, PlannedCell
 from harness.values.cell import CellId
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.outcome import LaunchFacts

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 import harness.cells.places as module
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import CompileOptions, Treatment
-from harness.frontends.base import PlannedCell
 from harness.frontends.bench import Workbench
+from harness.frontends.plan import PlannedCell
 from harness.io.processes import machine
 from harness.io.processes.hub import ResourceLimits
 from harness.values.row import Row

@@ -6,7 +6,7 @@ import pytest
 
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import small_launch
-from harness.frontends.base import PlannedLaunch, Selection
+from harness.frontends.plan import PlannedLaunch, Selection
 from harness.values.kernel import ConfigFilter, Repro
 
 

@@ -11,7 +11,7 @@ import pytest
 from test_sessions import KERNELS, Children, children
 
 from harness.cells.repros.launch_files import launches_of_script
-from harness.frontends.base import raised_words
+from harness.frontends.plan import raised_words
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.children.launch_code import TESTS
 from harness.io.toolchains.install import installed_triton
