@@ -1,8 +1,7 @@
-"""How large the program is, held to a total that only goes down but for what a feature adds.
+"""How large the program is, held to one total of lines and one of tokens.
 
 `python tests/test_budget.py` shows what a change adds, room by room, against the commit that git
-names (`main` by default); `--lower` takes what was saved from the totals of `budget.txt`, and
-`--feature '#28 what it is'` writes what there is beyond them as the price of that feature.
+names (`main` by default); `--lower` takes what was saved from the totals of `budget.txt`.
 """
 
 from __future__ import annotations
@@ -42,13 +41,9 @@ def tokens_of(text: str) -> int:
     return count
 
 
-def sizes(files: dict[str, str]) -> dict[str, tuple[int, int]]:
-    """Lines and tokens for each package, from the texts of its modules by path."""
-    found = {}
-    for package in PACKAGES:
-        texts = [text for path, text in files.items() if path.startswith(f"{package}/")]
-        found[package] = (sum(t.count("\n") for t in texts), sum(map(tokens_of, texts)))
-    return found
+def size_of(files: dict[str, str]) -> tuple[int, int]:
+    """Lines and tokens of all modules, from their texts by path."""
+    return sum(text.count("\n") for text in files.values()), sum(map(tokens_of, files.values()))
 
 
 def files_here() -> dict[str, str]:
@@ -56,45 +51,25 @@ def files_here() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 
-def read_budget() -> dict[str, tuple[int, int]]:
-    """The total of each package, with its features."""
-    budget = dict.fromkeys(PACKAGES, (0, 0))
-    for line in BUDGET.read_text().splitlines():
-        if line[0] != "#":
-            package, lines, tokens, *_ = line.split()
-            budget[package] = (budget[package][0] + int(lines), budget[package][1] + int(tokens))
-    return budget
+def read_budget() -> tuple[int, int]:
+    lines, tokens = map(int, BUDGET.read_text().split())
+    return lines, tokens
 
 
 def test_the_program_does_not_grow() -> None:
-    for package, (lines, tokens) in sizes(files_here()).items():
-        most_lines, most_tokens = read_budget()[package]
-        assert lines <= most_lines, f"{package} has {lines - most_lines} lines over its budget"
-        assert tokens <= most_tokens, f"{package} has {tokens - most_tokens} tokens over its budget"
-        # Else the room that one change makes is silently spent by the next.
-        slack = "python tests/test_budget.py --lower"
-        assert lines > 0.98 * most_lines, f"{package} has shrunk to {lines} lines: {slack}"
+    size, most = size_of(files_here()), read_budget()
+    over = [here - allowed for here, allowed in zip(size, most, strict=True)]
+    assert max(over) <= 0, f"{over[0]} lines and {over[1]} tokens over the budget"
+    # Else the room that one change makes is silently spent by the next.
+    slack = "python tests/test_budget.py --lower"
+    assert size[0] > 0.98 * most[0], f"the program has shrunk to {size[0]} lines: {slack}"
 
 
 def main(words: list[str]) -> None:
     here = files_here()
-    if words and words[0].startswith("--"):
-        budget = read_budget()
-        over = {
-            package: [here - most for here, most in zip(size, budget[package], strict=True)]
-            for package, size in sizes(here).items()
-        }
-        written = BUDGET.read_text().splitlines()
-        for package, (lines, tokens) in over.items():
-            if words[0] == "--feature" and (lines > 0 or tokens > 0):
-                written.append(f"{package} {max(lines, 0)} {max(tokens, 0)} {words[1]}")
-            first = next(at for at, line in enumerate(written) if line.startswith(f"{package} "))
-            _, *total = written[first].split()
-            kept = [
-                int(most) + min(more, 0) for most, more in zip(total, over[package], strict=True)
-            ]
-            written[first] = " ".join(map(str, (package, *kept)))
-        BUDGET.write_text("\n".join(written) + "\n")
+    if words == ["--lower"]:
+        lower = map(min, size_of(here), read_budget())
+        BUDGET.write_text(" ".join(map(str, lower)) + "\n")
         return
     git = ["git", "-C", str(ROOT), "archive", words[0] if words else "main", *PACKAGES]
     packed = subprocess.run(git, capture_output=True, check=True).stdout
