@@ -193,14 +193,14 @@ def command(
     own_command = command_line(map(_portable, sys.argv[1:]))
     for name, text in folder_files(result, command=own_command).items():
         folder.write(name, text, executable=name.endswith(".sh"))
-    if result.trouble:
-        status.print(f"triage: stopped: {result.trouble}", soft_wrap=True)
+    if result.spent.trouble:
+        status.print(f"triage: stopped: {result.spent.trouble}", soft_wrap=True)
     if as_json:
         print_json(minimization_document(result))
     else:
         _print(result, folder.best)
     codes = {Ending.INTERRUPTED: 128 + signal.SIGINT, Ending.TROUBLE: 4}
-    raise click.exceptions.Exit(codes.get(result.ending, 0))
+    raise click.exceptions.Exit(codes.get(result.spent.ending, 0))
 
 
 def _check(words: SelectionOptions, execution: Execution, level: str) -> None:
@@ -255,6 +255,7 @@ def _print(result: Minimization, best: Path) -> None:
     for note in result.notes:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(f"\n{best}", soft_wrap=True)
-    if result.ending is not Ending.FINISHED:
-        more = " and a larger --max-time or --max-tries" if result.ending is Ending.BUDGET else ""
+    if result.spent.ending is not Ending.FINISHED:
+        is_spent = result.spent.ending is Ending.BUDGET
+        more = " and a larger --max-time or --max-tries" if is_spent else ""
         console.print(f"The same command with --resume{more} goes on from there.", soft_wrap=True)

@@ -8,7 +8,7 @@ the names of all levels.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -37,14 +37,14 @@ from harness.minimize.reduction.interest import (
     hold_in_place,
     walk_the_index,
 )
-from harness.minimize.reduction.minimization import Minimization, NothingToReduce
+from harness.minimize.reduction.minimization import Minimization, MinimizedLaunch, NothingToReduce
 from harness.minimize.reduction.reducer import TextFormat
-from harness.minimize.reduction.work import Level, MinimizeTask, reduce_level
+from harness.minimize.reduction.work import Level, MinimizeTask, Work, minimization, reduce_level
 from harness.minimize.syntax import syntax_format
 from harness.minimize.ttgir import IR_FORMAT, IrModule
 from harness.values.cell import same_place
 from harness.values.errors import InfrastructureError, OfflineError, TriageError, UsageError
-from harness.values.standalone import SourceInstall, Standalone
+from harness.values.standalone import Standalone
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTX, Assembler, Compiler
 from harness.values.verdict import Stage
@@ -307,7 +307,15 @@ def _until(task: MinimizeTask) -> Stage | None:
 async def minimize_level(
     task: MinimizeTask, level: Level, held_by: HeldBy[T]
 ) -> Minimization | NothingToReduce:
-    """Ask every version about the original, reduce, keep the best whatever happens, and report.
+    """Reduce a level as `reduce_held` does, and report."""
+    work = await reduce_held(task, level, held_by)
+    return work if isinstance(work, NothingToReduce) else held_minimization(task, work)
+
+
+async def reduce_held(
+    task: MinimizeTask, level: Level, held_by: HeldBy[T]
+) -> Work[T] | NothingToReduce:
+    """Ask every version about the original, reduce, and keep the best whatever happens.
 
     Raises:
         UsageError: the folder is taken, or what it holds cannot be read.
@@ -326,22 +334,35 @@ async def minimize_level(
         await walk_the_index(held_by, versions, fingerprint, limits, watch.stage)
     own = task.subject.cell.cell.target
     interest = await hold_in_place(held_by, versions, fingerprint, own, keeps_refusals=True)
-    result = await reduce_level(task, level, interest)
-    ptxas = task.subject.cell.ptxas
-    # What the failing version says of the result; of the original where it was not asked.
-    words = next((line.minimized_words for line in result.versions if line.version == bad), "")
-    return replace(
-        result,
-        install=_install(task.subject.cell.compiler, ptxas),
-        assembler=ptxas.kind,
-        is_of_assemblers=isinstance(held_by.tool, Assembler),
-        packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
-        reason=words or first.reason,
-    )
+    return await reduce_level(task, level, interest)
 
 
-def _install(compiler: Compiler, assembler: Assembler) -> SourceInstall | None:
-    form = front_end(compiler.kind).source_form
+def held_minimization(
+    task: MinimizeTask,
+    work: Work[T],
+    *,
+    launch: MinimizedLaunch | None = None,
+    first_notes: Sequence[str] = (),
+    last_notes: Sequence[str] = (),
+) -> Minimization:
+    """What a reduction that versions of a compiler hold in place came to."""
+    cell, bad = task.subject.cell, work.interest.fingerprint.bad
+    compiler, ptxas = cell.compiler, cell.ptxas
+    form, install = front_end(compiler.kind).source_form, None
     with contextlib.suppress(InfrastructureError, OfflineError, UsageError):
-        return form.install(compiler.version, assembler) if form else None
-    return None
+        install = form.install(compiler.version, ptxas) if form else None
+    return minimization(
+        task,
+        work,
+        task.toolchain(
+            install=install,
+            assembler=ptxas.kind,
+            is_of_assemblers=isinstance(work.interest.versions.tools[bad], Assembler),
+            packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
+        ),
+        # What the failing version says of the result; of the original where it was not asked.
+        reason=next((line.minimized_words for line in work.versions if line.version == bad), ""),
+        launch=launch,
+        first_notes=first_notes,
+        last_notes=last_notes,
+    )

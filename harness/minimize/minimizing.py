@@ -42,39 +42,40 @@ def keep_reproducer(store: Store, result: Minimization, command: str) -> None:
         StorageError: the store cannot be read or written.
     """
     signature = result.fingerprint.signature
+    subject, tools, left = result.subject, result.toolchain, result.left
     text = result.shown_text
     if signature is None or len(text) > _LONGEST:
         return
-    before, after = result.original, result.minimized
+    before, after = subject.size, left.size
     sizes = [
         ("instructions", before.instructions, after.instructions),
         ("lines", before.lines, after.lines),
         ("bytes", before.bytes, after.bytes),
     ]
-    is_ptxas = result.level == "ptx" and not result.is_executed
+    is_ptxas = result.level == "ptx" and not subject.is_executed
     # A module of IR and a launch need more than their text to be compiled.
-    is_compiled = is_ptxas or (result.level == "source" and not result.is_executed)
+    is_compiled = is_ptxas or (result.level == "source" and not subject.is_executed)
     reproducer = KeptReproducer(
-        kernel=result.kernel,
-        target=result.target,
-        tool=f"{PTXAS} {result.ptxas}" if is_ptxas else compiler_name(result.kind, result.triton),
+        kernel=subject.kernel,
+        target=subject.target,
+        tool=f"{PTXAS} {tools.ptxas}" if is_ptxas else compiler_name(tools.kind, tools.version),
         level=result.level,
         name=result.shown_file,
         text=text,
         sizes=tuple((n, a, b) for n, a, b in sizes if a is not None and b is not None),
-        ablation=tuple((piece.instruction, piece.words) for piece in result.ablation),
-        not_ablated=result.not_ablated,
-        is_minimal=result.is_minimal,
+        ablation=tuple((piece.instruction, piece.words) for piece in left.ablation),
+        not_ablated=left.not_ablated,
+        is_minimal=left.is_minimal,
         command=command,
         kind=result.tool_kind if is_compiled else "",
-        flags=result.flags if is_ptxas else (),
+        flags=subject.flags if is_ptxas else (),
         accepted_by=tuple(
             line.version for line in result.versions if line.minimized is Answer.ACCEPTS
         ),
     )
     store.change_record(
         REPRODUCER,
-        reproducer_key(signature, result.kernel),
+        reproducer_key(signature, subject.kernel),
         KeptReproducer,
         lambda kept: None if kept and len(kept.text) < len(text) else reproducer,
     )

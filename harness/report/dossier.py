@@ -256,11 +256,12 @@ class Dossier:
     def shown_run(self) -> tuple[AttachedPlace | None, RunRow] | None:
         """What a reader sees when it is executed: the attached file, else the case itself."""
         reduction, name = self.minimized, self.minimized.shown_file if self.minimized else ""
-        if reduction and reduction.shown and any(file.name == name for file in self.attachments):
+        shown = reduction.left.shown if reduction else None
+        if shown and any(file.name == name for file in self.attachments):
             place = AttachedPlace(
                 file=name, tool=self.tool, version=self.version, target=self.case.target
             )
-            return place, reduction.shown
+            return place, shown
         return (None, self.executed) if self.executed else None
 
     @property

@@ -82,8 +82,8 @@ def attach(
     reduction = dossier.minimized
     if reduction:
         smallest = "the smallest input that shows it"
-        files[f"min{reduction.suffix}"] = (reduction.text.encode(), smallest)
-        for name, data in reduction.run_files.items():
+        files[f"min{reduction.suffix}"] = (reduction.left.text.encode(), smallest)
+        for name, data in reduction.left.files.items():
             words = _RUN_FILES.get(name, "what the launch is given")
             is_shown = name == reduction.shown_file
             files[name] = (data, "the same with a launch: what is executed" if is_shown else words)
@@ -95,7 +95,7 @@ def attach(
         files["original.ptx"] = (without_debug(text).encode() + b"\n", words)
     if reduction and reduction.suffix != ".ptx":
         words = f"what min{reduction.suffix} was reduced from"
-        files[f"original{reduction.suffix}"] = (reduction.original_text.encode(), words)
+        files[f"original{reduction.suffix}"] = (reduction.subject.text.encode(), words)
     again = _EXECUTES if dossier.executed else ""
     if dossier.of_cubins:
         again = _LAUNCHES if dossier.device else _EMULATES

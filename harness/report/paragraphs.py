@@ -267,14 +267,14 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
     size = len(reduction.shown_text.encode())
     undefined = ""
     claims = [Claim(kind=ClaimKind.BYTES, file=shown, expected=size)]
-    if reduction.minimized.instructions is not None:
+    if reduction.left.size.instructions is not None:
         kind, unit, files = ClaimKind.INSTRUCTIONS, "instructions", ("original.ptx", shown)
-        before, after = reduction.original.instructions or 0, reduction.minimized.instructions
+        before, after = reduction.subject.size.instructions or 0, reduction.left.size.instructions
     else:
         kind, unit = ClaimKind.LINES, measure_of(reduction)
         files = (f"original{reduction.suffix}", f"min{reduction.suffix}")
-        before, after = reduction.original.lines, reduction.minimized.lines
-        if _numbers(reduction.text) - _numbers(reduction.original_text):
+        before, after = reduction.subject.size.lines, reduction.left.size.lines
+        if _numbers(reduction.left.text) - _numbers(reduction.subject.text):
             undefined = " Shapes and other numbers were reduced, too."
     change = f"reduced to {after:,}" if after < before else "as they were given"
     sizes = f"{before:,} {unit} {change} ({size:,} bytes)"
@@ -283,10 +283,10 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
         for file, count in zip(files, (before, after), strict=True)
         if file in names
     ]
-    checked = "; nothing more can go alone" if reduction.is_minimal else ""
-    if reduction.undefined[1] > reduction.undefined[0]:
+    checked = "; nothing more can go alone" if reduction.left.is_minimal else ""
+    if reduction.left.undefined > reduction.subject.undefined:
         undefined = " It reads registers that nothing has written: compile it, do not run it."
-    elif reduction.level == "ptx" and count_unwritten(reduction.text) == 0:
+    elif reduction.level == "ptx" and count_unwritten(reduction.left.text) == 0:
         undefined = " Every register is written before it is read."
         claims.append(Claim(kind=ClaimKind.UNWRITTEN, file=shown, expected=0))
     condition = reduction.fingerprint.condition
@@ -302,7 +302,7 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
         validity += "; no step added a kind of error." if reduction.fingerprint.errors else "."
         reason = "nothing that was tried accepts the original"
         claims.append(Claim(kind=ClaimKind.VALID, file=shown, reason=reason))
-    steps = "" if reduction.text == reduction.original_text else f"; every step kept {followed}"
+    steps = "" if reduction.left.text == reduction.subject.text else f"; every step kept {followed}"
     sentence = f"{sizes}{steps}{checked}.{validity}{undefined}"
     return ledger.say(sentence, *claims)
 
@@ -318,15 +318,15 @@ def by_hand(d: Dossier, names: Collection[str], shown: str) -> str:
         return f"{get}python3 {PROGRAM} {quoted}  # prints expected and actual values"
     if d.in_ptxas and shown in names and shown.endswith(".ptx"):
         get = f"pip install --target wheel {package}  # brings ptxas\n" if package else ""
-        flags = shlex.join(d.minimized.flags if d.minimized else case.ptxas_flags)
+        flags = shlex.join(d.minimized.subject.flags if d.minimized else case.ptxas_flags)
         return f"{get}{ptxas} {flags} {shown} -o kernel.cubin"
-    if d.executed and d.minimized and d.minimized.run_command:
+    if d.executed and d.minimized and d.minimized.left.launch:
         says = "what it computes"
-        if d.minimized.is_comparing:
+        if d.minimized.left.launch.is_comparing:
             says = "how far its results are from those with num_stages=1"
         needs = f"pip install torch triton=={case.compiler_version}"
         return f"{needs}\npython {shown}  # prints {says}"
-    install = d.minimized.install if d.minimized else None
+    install = d.minimized.toolchain.install if d.minimized else None
     if shown in names and install and install.program:
         return "\n".join(install.lines_for(shown, case.target))
     if shown in names and shown.endswith(".py"):

@@ -36,6 +36,7 @@ from harness.minimize.executed.oracle import (
     oracle_of,
 )
 from harness.minimize.executed.ptx_level import (
+    RUN_PTX,
     as_npy,
     executed_case,
     hold,
@@ -47,24 +48,22 @@ from harness.minimize.levels import (
     cell_beside,
     export_source,
     held_by_compilers,
+    held_minimization,
     ir_level,
     ir_texts,
-    minimize_level,
+    reduce_held,
 )
 from harness.minimize.python.python_passes import python_format
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.reduction.minimization import LAUNCH_FILE, Minimization, NothingToReduce
-from harness.minimize.reduction.work import (
-    Level,
-    MinimizedFolder,
-    MinimizeOptions,
-    MinimizeTask,
-    Watch,
-    with_files,
+from harness.minimize.reduction.minimization import (
+    LAUNCH_FILE,
+    Minimization,
+    MinimizedLaunch,
+    NothingToReduce,
 )
+from harness.minimize.reduction.work import Level, MinimizeOptions, MinimizeTask, Watch, Work
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of
-from harness.run.raw_ptx import LAUNCH_INPUTS
 from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant, RunRow, RunVerdict
@@ -108,7 +107,8 @@ async def _minimize_source(
     What is left is a launch file too, which `triage run` executes.
     """
     bench, cell = task.bench, task.subject.cell
-    folder, form = task.folder(".py"), form_of(cell.compiler.kind)
+    task.folder(".py")
+    form = form_of(cell.compiler.kind)
     standalone = await export_source(bench, cell)
     text = form.render(standalone)
     source = SourceForm(launch=standalone.launch, layout=form, barriers=count_barriers(text))
@@ -135,11 +135,15 @@ async def _minimize_source(
         size_of=python.size_of,
         reduce=python.reduce_text,
     )
-    result = await minimize_level(task, level, held_by_compilers(task, oracle))
-    if isinstance(result, NothingToReduce):
-        return result
+    work = await reduce_held(task, level, held_by_compilers(task, oracle))
+    if isinstance(work, NothingToReduce):
+        return work
     outputs = tuple(output.name for output in row.outputs)
-    return await _with_launch(task, folder, result, oracle, outputs)
+    launch = await _launch_of(task, work, oracle, outputs)
+    if isinstance(launch, str):
+        why = f"no launch of it shows the same: {launch}"
+        return held_minimization(task, work, last_notes=(why,))
+    return held_minimization(task, work, launch=launch)
 
 
 async def _source_held_to(
@@ -189,39 +193,33 @@ def _other_compilers(mine: Compiler) -> list[Compiler]:
     return sorted(others, key=lambda version: Version(version.version), reverse=True)
 
 
-async def _with_launch(
-    task: MinimizeTask,
-    folder: MinimizedFolder,
-    result: Minimization,
-    oracle: ExecutedOracle,
-    outputs: tuple[str, ...],
-) -> Minimization:
-    """The result with a launch file beside it, if one shows the same when it is run.
+async def _launch_of(
+    task: MinimizeTask, work: Work[Compiler], oracle: ExecutedOracle, outputs: tuple[str, ...]
+) -> MinimizedLaunch | str:
+    """A launch file of what is left that shows the same when it is run; why there is none.
 
     `outputs` are the tensors that the original kernel writes.
     """
     task.watch.stage("writing a launch, and running it")
-    compares = await _is_right_in_one_stage(oracle, result.text)
-    allocates = await oracle.allocates(result.text)
+    compares = await _is_right_in_one_stage(oracle, work.best)
+    allocates = await oracle.allocates(work.best)
     why = ""
     for exact in (False, True):
         form = LaunchForm(exact=exact, compares=compares, outputs=outputs, allocates=allocates)
         try:
-            files = _launch_files(task, result, oracle.variant, form)
-            shown = await _try_launch(task, folder, result, files)
+            files = _launch_files(task, work, oracle.variant, form)
+            shown = await _try_launch(task, work, files)
         except (NoLaunchFileError, TriageError) as error:
             why = str(error)
             continue
         if isinstance(shown, RunRow):
-            words = (
-                f"triage run --kernel {LAUNCH_FILE} --sm {result.target} --triton {result.triton}"
-            )
+            row = task.subject.row
+            words = f"triage run --kernel {LAUNCH_FILE} --sm {row.target}"
+            words += f" --triton {row.compiler_version}"
             words += " --formal" if task.selection.formal else ""
-            return replace(
-                result, run_command=words, run_files=files, shown=shown, is_comparing=compares
-            )
+            return MinimizedLaunch(command=words, files=files, shown=shown, is_comparing=compares)
         why = shown
-    return replace(result, notes=(*result.notes, f"no launch of it shows the same: {why}"))
+    return why
 
 
 async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
@@ -236,14 +234,16 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
 
 
 def _launch_files(
-    task: MinimizeTask, result: Minimization, variant: LaunchVariant, form: LaunchForm
+    task: MinimizeTask, work: Work[Compiler], variant: LaunchVariant, form: LaunchForm
 ) -> dict[str, bytes]:
     artifacts = task.bench.store.artifacts
     contents = {buffer.sha256: artifacts.get(buffer.sha256) for buffer in variant.buffers}
-    standalone = form_of(task.subject.cell.compiler.kind).read(result.text)
-    name = standalone.launch.kernel
-    verdict = result.reaction.verdict.value.replace("_", " ") if result.reaction else "wrong"
-    header = f"{name} by Triton {result.triton} for {result.target}, its PTX executed: {verdict}."
+    standalone = form_of(task.subject.cell.compiler.kind).read(work.best)
+    name, row = standalone.launch.kernel, task.subject.row
+    reaction = work.interest.versions.reactions.get(work.interest.fingerprint.bad)
+    verdict = reaction.verdict.value.replace("_", " ") if reaction else "wrong"
+    made = f"{name} by Triton {row.compiler_version} for {row.target}"
+    header = f"{made}, its PTX executed: {verdict}."
     text = launch_text(
         standalone, variant, contents, form, header="\n".join(textwrap.wrap(header, 96))
     )
@@ -256,22 +256,23 @@ def _launch_files(
 
 
 async def _try_launch(
-    task: MinimizeTask, folder: MinimizedFolder, result: Minimization, files: Mapping[str, bytes]
+    task: MinimizeTask, work: Work[Compiler], files: Mapping[str, bytes]
 ) -> RunRow | str:
     """Write a launch file and run it; what it shows, or why that is not what it should be."""
-    for name, data in files.items():
-        folder.write(name, data)
+    work.folder.write_all(files)
     words = SelectionOptions(
-        kernel=str(folder.path / LAUNCH_FILE),
-        sm=(result.target,),
-        triton=(result.triton or "",),
+        kernel=str(work.folder.path / LAUNCH_FILE),
+        sm=(task.subject.row.target,),
+        triton=(task.subject.row.compiler_version or "",),
         formal=task.selection.formal,
     )
     selection = small_selection(select(words))
     executor = executor_of(task.bench, selection, task.watch.tell)
     plan = await plan_cells(task.bench, selection, None)
     rows = [(await executor.execute(task.bench, cell)).row for cell in plan.cells]
-    shown = next((row for row in rows if row.run_signature == result.fingerprint.signature), None)
+    shown = next(
+        (row for row in rows if row.run_signature == work.interest.fingerprint.signature), None
+    )
     return shown or "; ".join(f"{row.run.value}: {row.run_reason}" for row in rows)
 
 
@@ -305,11 +306,15 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
     # Held to something else, other outputs may differ.
     mine = structs.replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
-    result = await minimize_level(task, ir_level(ir), held_by_compilers(task, comparing))
-    if isinstance(result, NothingToReduce):
-        return result
+    work = await reduce_held(task, ir_level(ir), held_by_compilers(task, comparing))
+    if isinstance(work, NothingToReduce):
+        return work
     words = [f"what is held: it differs from {comparing.words}"] if is_compared(row) else []
-    return await _with_ptx(task, replace(result, notes=(*words, *result.notes)), comparing)
+    launch = await _ptx_of(task, work, comparing)
+    if isinstance(launch, str):
+        why = f"its PTX alone does not show the same: {launch}"
+        return held_minimization(task, work, first_notes=words, last_notes=(why,))
+    return held_minimization(task, work, launch=launch, first_notes=words)
 
 
 async def _ir_held_to(
@@ -359,23 +364,23 @@ async def _besides(
         yield replace(same_launch, beside_compiler=compiler, words=words)
 
 
-async def _with_ptx(
-    task: MinimizeTask, result: Minimization, oracle: ExecutedOracle
-) -> Minimization:
-    """The result with its PTX beside it, and what that is launched with."""
+async def _ptx_of(
+    task: MinimizeTask, work: Work[Compiler], oracle: ExecutedOracle
+) -> MinimizedLaunch | str:
+    """The PTX of what is left with what it is launched with; why that does not show the same."""
     task.watch.stage("writing its PTX, and what that is launched with")
-    case = await oracle.execute(result.text, oracle.cell.compiler)
+    case = await oracle.execute(work.best, oracle.cell.compiler)
     if isinstance(case, Reaction):
-        why = case.reason
-    elif isinstance(predicate_held := await hold(task.bench, case, is_followed=False), str):
-        why = predicate_held
-    else:
-        predicate, _ = predicate_held
-        assert predicate.original is not None
-        signature = predicate.original.judgement.signature
-        if signature and signature.key == result.fingerprint.signature:
-            launch_parts = launch_files(predicate.launch, predicate.files, predicate.contents)
-            files = {"min.ptx": case.text.encode(), **launch_parts}
-            return with_files(result, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}")
-        why = predicate.original.judgement.reason
-    return replace(result, notes=(*result.notes, f"its PTX alone does not show the same: {why}"))
+        return case.reason
+    held = await hold(task.bench, case, is_followed=False)
+    if isinstance(held, str):
+        return held
+    predicate, _ = held
+    assert predicate.original is not None
+    judgement = predicate.original.judgement
+    if not judgement.signature or judgement.signature.key != work.interest.fingerprint.signature:
+        return judgement.reason
+    launch_parts = launch_files(predicate.launch, predicate.files, predicate.contents)
+    files = {"min.ptx": case.text.encode(), **launch_parts}
+    work.folder.write_all(files)
+    return MinimizedLaunch(command=RUN_PTX, files=files)

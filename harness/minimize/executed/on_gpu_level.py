@@ -23,12 +23,12 @@ from harness.io.processes.tasks import Together
 from harness.judging.ptxas.ptxas_options import level_change
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executed.ptx_level import find_entry, launch_files, written_launch
-from harness.minimize.ptx.level import minimize_by
+from harness.minimize.ptx.level import reduce_by
 from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
-from harness.minimize.reduction.minimization import Minimization, NothingToReduce
-from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, with_files
+from harness.minimize.reduction.minimization import Minimization, MinimizedLaunch, NothingToReduce
+from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, minimization
 from harness.run.emulating import emulate
 from harness.run.executing import Executed
 from harness.run.gpu.cubin_judging import read_freedom
@@ -266,7 +266,7 @@ class MeasuredCase:
                         candidates.artifacts.put(self.bench.store.artifacts.get(sha256))
                 predicate.bench = self.bench.apart(limits=None, uncached=False)
                 predicate.bench.store, predicate.bench.use_cache = candidates, True
-                result = await minimize_by(
+                work = await reduce_by(
                     task,
                     predicate,
                     text,
@@ -276,31 +276,31 @@ class MeasuredCase:
                     is_always=True,
                     terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
                 )
-                if isinstance(result, Minimization):
-                    who = _tool(self.results[0]).replace("-", " ", 1).replace(",", " ")
-                    headline = f"{who} on {result.target}: {predicate.same[result.text].run_reason}"
-                    program = await predicate.program(result.text, headline)
-                    files = {**files, **({PROGRAM: program.encode()} if program else {})}
+                if isinstance(work, NothingToReduce):
+                    return work
+                shown = predicate.same[work.best]
+                who = _tool(self.results[0]).replace("-", " ", 1).replace(",", " ")
+                headline = f"{who} on {task.subject.question.target}: {shown.run_reason}"
+                program = await predicate.program(work.best, headline)
+                files = {**files, **({PROGRAM: program.encode()} if program else {})}
         finally:
             self.bench.hub.drop_folder(folder)
-        if isinstance(result, NothingToReduce):
-            return result
-        shown = predicate.same[result.text]
-        reason = shown.run_reason
-        judgement = Judgement(verdict=row.run, reason=reason)
+        work.folder.write_all(files)
         where = " by ".join(filter(None, (row.device, predicate.destination.name)))
-        return replace(
-            with_files(result, files, self._command()),
-            reason=reason,
-            reaction=reaction_of_run(judgement),
-            notes=(
+        return minimization(
+            task,
+            work,
+            task.toolchain(accused=_tool(self.results[0]).replace(",", " ")),
+            flags=(),
+            limit=task.bench.limits.timeout,
+            reason=shown.run_reason,
+            reaction=reaction_of_run(Judgement(verdict=row.run, reason=shown.run_reason)),
+            launch=MinimizedLaunch(command=self._command(), files=files, shown=shown),
+            first_notes=(
                 f"what is held: {', '.join(self._held())}; the emulator ends, and finds no race",
                 f"{predicate.trips} trips to {where}",
-                *result.notes,
-                *self.notes,
             ),
-            shown=shown,
-            accused=_tool(self.results[0]).replace(",", " "),
+            last_notes=self.notes,
         )
 
     def _written(self, predicate: MeasuredPtx) -> PtxLaunch:

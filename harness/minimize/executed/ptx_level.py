@@ -25,12 +25,12 @@ from harness.cells.evaluate import Evaluated
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
 from harness.minimize.executed.oracle import ExecutedCase, reaction_of_run
-from harness.minimize.ptx.level import minimize_by
+from harness.minimize.ptx.level import reduce_by
 from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
-from harness.minimize.reduction.minimization import Minimization, NothingToReduce
-from harness.minimize.reduction.work import MinimizeTask, with_files
+from harness.minimize.reduction.minimization import Minimization, MinimizedLaunch, NothingToReduce
+from harness.minimize.reduction.work import MinimizeTask, minimization
 from harness.run.comparing import ELEMENTS, as_tensor, near
 from harness.run.emulating import UnstoredEmulation, emulate, emulate_once
 from harness.run.emulator_jobs import Emulation, Ran, RunTrial
@@ -46,6 +46,8 @@ from harness.values.execution import Argument, RunVerdict
 from harness.values.toolchain import EMULATOR
 
 _MOST = 8
+RUN_PTX = f"triage run min.ptx --inputs {LAUNCH_INPUTS}"
+"""What executes the PTX that is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +307,6 @@ class RawCase:
     selection: Selection
     raw: RawLaunch
     case: ExecutedCase | None = None
-    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, bench: Workbench, selection: Selection, inputs: RawInputs | None) -> RawCase:
@@ -320,7 +321,7 @@ class RawCase:
             Budget(max_instructions=INSTRUCTIONS),
             formal=selection.formal,
         )
-        return cls(selection=selection, raw=raw, notes=raw.notes)
+        return cls(selection=selection, raw=raw)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         launch, get = self.raw.launch, bench.store.artifacts.get
@@ -333,10 +334,7 @@ class RawCase:
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         assert self.case is not None, "it was executed to be the subject"
-        result = await minimize_executed_ptx(task, self.case)
-        if isinstance(result, Minimization):
-            return replace(result, notes=(*result.notes, *self.notes))
-        return result
+        return await minimize_executed_ptx(task, self.case, self.raw.notes)
 
 
 async def executed_case(
@@ -359,9 +357,11 @@ async def executed_case(
 
 
 async def minimize_executed_ptx(
-    task: MinimizeTask, case: ExecutedCase
+    task: MinimizeTask, case: ExecutedCase, notes: Sequence[str] = ()
 ) -> Minimization | NothingToReduce:
     """Reduce PTX that goes wrong when it is executed; the launch goes with what is left.
+
+    The `notes` are for the report.
 
     Raises:
         UsageError: the folder is taken.
@@ -379,7 +379,7 @@ async def minimize_executed_ptx(
     if judgement.verdict is RunVerdict.UNINITIALISED:
         predicate.unwritten = count_unwritten(case.text)
     files = launch_files(predicate.launch, predicate.files, predicate.contents)
-    result = await minimize_by(
+    work = await reduce_by(
         task,
         predicate,
         case.text,
@@ -388,13 +388,20 @@ async def minimize_executed_ptx(
         is_defined=is_defined,
         terms={"launch": msgspec.to_builtins(predicate.launch)},
     )
-    if isinstance(result, NothingToReduce):
-        return result
-    return replace(
-        with_files(result, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}"),
+    if isinstance(work, NothingToReduce):
+        return work
+    work.folder.write_all(files)
+    return minimization(
+        task,
+        work,
+        task.toolchain(),
+        flags=(),
+        limit=task.bench.limits.timeout,
         reason=judgement.reason,
         reaction=reaction_of_run(judgement),
-        notes=(words, *result.notes),
+        launch=MinimizedLaunch(command=RUN_PTX, files=files),
+        first_notes=(words,),
+        last_notes=notes,
     )
 
 

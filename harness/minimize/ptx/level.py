@@ -53,7 +53,7 @@ from harness.minimize.reduction.interest import (
 )
 from harness.minimize.reduction.minimization import Ablation, Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.reducer import Size
-from harness.minimize.reduction.work import Level, MinimizeTask, Work, reduce_level
+from harness.minimize.reduction.work import Level, MinimizeTask, Work, minimization, reduce_level
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
@@ -105,17 +105,15 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
         terms={"flags": flags, "is_defined": is_defined},
         remarks=partial(_look_longer, oracle, ptxas, task.how.limits),
     )
-    result = await reduce_level(task, level, interest)
+    work = await reduce_level(task, level, interest)
     tools = interest.versions.tools.items()
-    return replace(
-        _ptx_report(result, is_defined=is_defined),
-        flags=flags,
-        packages={version: tool.origin for version, tool in tools if tool.origin != BUNDLED},
-        limit=oracle.limits.timeout,
+    packages = {version: tool.origin for version, tool in tools if tool.origin != BUNDLED}
+    return minimization(
+        task, work, task.toolchain(packages=packages), flags=flags, limit=oracle.limits.timeout
     )
 
 
-async def minimize_by(
+async def reduce_by(
     task: MinimizeTask,
     predicate: Predicate,
     text: str,
@@ -125,8 +123,8 @@ async def minimize_by(
     is_defined: bool = False,
     is_always: bool = False,
     terms: Mapping[str, object],
-) -> Minimization | NothingToReduce:
-    """Reduce a PTX text as long as the predicate says that it is the same; report.
+) -> Work[Assembler] | NothingToReduce:
+    """Reduce a PTX text as long as the predicate says that it is the same.
 
     `signature` names what is looked for, `by` what executes candidates. `is_defined` leaves no more
     registers undefined than the text does, `is_always` in any candidate. `terms` are what else
@@ -148,8 +146,7 @@ async def minimize_by(
     level = _ptx_level(
         text, is_defined=is_defined, is_always=is_always, terms={"is_defined": is_defined, **terms}
     )
-    result = _ptx_report(await reduce_level(task, level, interest), is_defined=is_defined)
-    return replace(result, flags=(), limit=task.bench.limits.timeout)
+    return await reduce_level(task, level, interest)
 
 
 def _ptx_level(
@@ -167,6 +164,7 @@ def _ptx_level(
         size_of=_size_of,
         reduce=partial(reduce_ptx, defined=is_defined, always=is_always),
         terms=terms,
+        undefined=_undefined_count,
         ablate=partial(_ablate, is_defined=is_defined),
         remarks=remarks,
     )
@@ -178,11 +176,6 @@ def _size_of(text: str) -> Size:
         bytes=len(text.encode()),
         lines=len(text.splitlines()),
     )
-
-
-def _ptx_report(result: Minimization, *, is_defined: bool) -> Minimization:
-    undefined = _undefined_count(result.original_text), _undefined_count(result.text)
-    return replace(result, is_defined=is_defined, undefined=undefined)
 
 
 def _undefined_count(text: str) -> int:

@@ -83,89 +83,151 @@ class NothingToReduce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Minimization:
-    """A reduction, finished or not.
+class MinimizedSubject:
+    """What was reduced: a cell of a `kernel`, and its `text` as this level has it.
 
-    `kind` is that of the compiler, `triton` its version, and `install` what a file of the result
-    needs to be compiled. `suffix` is that of the files with the original and the result, `options`
-    what `triage compile` needs besides to take the latter. `reason` says what goes wrong, `stage`
-    where; `reaction` is what the compiler did, None where that was not seen. `assembler` is the
-    kind of what `ptxas` is the version of; `is_of_assemblers`: it takes no PTX, and its versions
-    are compared. `as_version` is the `.version` that the original was tried with, if another than
-    its own. `packages` are those that carry each ptxas, where an index has it. `limit` is the
-    seconds after which a candidate counts as hanging. `is_minimal`: nothing can go alone; None
-    where that was not tried out. `undefined` counts the registers that are read though nothing may
-    have written them, in the original and now. `tests`, `calls` and `seconds` are of all runs that
-    worked on it. `run_command` executes what is left, where that is what was looked at: a file with
-    a launch among `run_files`; `shown` is what came out. `is_comparing`: as a program for a GPU
-    that file says how far its results are from those without a pipeline. `accused` names the ptxas
-    and level whose cubin goes wrong, where cubins were executed.
+    `stage` is where it goes wrong; `flags` are those of ptxas. `as_version` is the `.version` that
+    it was tried with, if another than its own. `undefined` counts the registers that are read
+    though nothing may have written them.
     """
 
     kernel: str
     short: str
     target: str
-    flags: tuple[str, ...]
-    level: str
-    suffix: str = ".ptx"
-    options: str = ""
+    flags: tuple[str, ...] = ()
     stage: str | None = None
-    reason: str
-    kind: str = TRITON
-    triton: str | None = None
-    install: SourceInstall | None = None
-    ptxas: str
-    assembler: str = PTXAS
-    is_of_assemblers: bool = False
-    packages: Mapping[str, str] = field(default_factory=dict)
-    fingerprint: Fingerprint
-    reaction: Reaction | None
-    limit: float
-    path: str
     as_version: str | None = None
-    original_text: str
     text: str
-    original: Size
-    minimized: Size
-    tests: int
-    calls: int
-    seconds: float
-    ending: Ending
-    trouble: str | None = None
-    versions: tuple[VersionLine, ...] = ()
-    ablation: tuple[Ablation, ...] = ()
-    not_ablated: int = 0
-    is_minimal: bool | None = None
-    run_command: str | None = None
-    run_files: Mapping[str, bytes] = field(default_factory=dict)
-    shown: RunRow | None = None
-    is_comparing: bool = False
-    accused: str | None = None
-    is_defined: bool = False
-    undefined: tuple[int, int] = (0, 0)
-    passes: Mapping[str, PassCount] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def shown_file(self) -> str:
-        """The file that a reader is shown: the one with a launch, where there is one."""
-        return LAUNCH_FILE if LAUNCH_FILE in self.run_files else f"min{self.suffix}"
-
-    @property
-    def shown_text(self) -> str:
-        """What is in it."""
-        data = self.run_files.get(LAUNCH_FILE)
-        return data.decode() if data is not None else self.text
+    size: Size
+    undefined: int = 0
 
     @property
     def is_executed(self) -> bool:
         """Whether what it computes was looked at, and not how it compiles."""
         return self.stage == Stage.RUN.value
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimizedToolchain:
+    """What compiles it: a compiler of a `kind` and `version`, and what `install`s it.
+
+    `assembler` is the kind of what `ptxas` is the version of; `is_of_assemblers`: it takes no PTX,
+    and its versions are compared. `packages` are those that carry each ptxas, where an index has
+    it. `accused` names the ptxas and level whose cubin goes wrong, where cubins were executed.
+    """
+
+    kind: str = TRITON
+    version: str | None = None
+    install: SourceInstall | None = None
+    ptxas: str
+    assembler: str = PTXAS
+    is_of_assemblers: bool = False
+    packages: Mapping[str, str] = field(default_factory=dict)
+    accused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimizedLaunch:
+    """How what is left is executed: a `command`, and the `files` that go with it.
+
+    `shown` is what came out. `is_comparing`: as a program for a GPU the file with the launch says
+    how far its results are from those without a pipeline.
+    """
+
+    command: str
+    files: Mapping[str, bytes]
+    shown: RunRow | None = None
+    is_comparing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What is left of it, and what is known of that.
+
+    `is_minimal`: nothing can go alone; None where that was not tried out. `not_ablated` pieces were
+    not taken away alone. `undefined` is as in `MinimizedSubject`. It has a `launch` where it was
+    executed.
+    """
+
+    text: str
+    size: Size
+    is_minimal: bool | None = None
+    ablation: tuple[Ablation, ...] = ()
+    not_ablated: int = 0
+    undefined: int = 0
+    launch: MinimizedLaunch | None = None
+
+    @property
+    def command(self) -> str | None:
+        """What executes it, where that is what was looked at."""
+        return self.launch.command if self.launch else None
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """What goes with it to be executed."""
+        return self.launch.files if self.launch else {}
+
+    @property
+    def shown(self) -> RunRow | None:
+        """What came out when it was executed."""
+        return self.launch.shown if self.launch else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What it took, in all runs that worked on it, and how it ended.
+
+    `calls` counts the runs of a compiler, `passes` what each pass did.
+    """
+
+    tests: int
+    calls: int
+    seconds: float
+    ending: Ending
+    trouble: str | None = None
+    passes: Mapping[str, PassCount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minimization:
+    """A reduction at a level, finished or not, in the folder `path`.
+
+    `suffix` is that of the files with the original and the result, `options` what `triage compile`
+    needs besides to take the latter. `reason` says what goes wrong; `reaction` is what the compiler
+    did, None where that was not seen. `limit` is the seconds after which a candidate counts as
+    hanging. `versions` are those that were asked about the original.
+    """
+
+    level: str
+    suffix: str = ".ptx"
+    options: str = ""
+    path: str
+    fingerprint: Fingerprint
+    reason: str
+    reaction: Reaction | None
+    limit: float
+    subject: MinimizedSubject
+    toolchain: MinimizedToolchain
+    left: Left
+    spent: Spent
+    versions: tuple[VersionLine, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shown_file(self) -> str:
+        """The file that a reader is shown: the one with a launch, where there is one."""
+        return LAUNCH_FILE if LAUNCH_FILE in self.left.files else f"min{self.suffix}"
+
+    @property
+    def shown_text(self) -> str:
+        """What is in it."""
+        data = self.left.files.get(LAUNCH_FILE)
+        return data.decode() if data is not None else self.left.text
+
     @property
     def on_gpu(self) -> bool:
         """Whether its cubin was launched on a GPU."""
-        return self.shown is not None and self.shown.on == GPU
+        return self.left.shown is not None and self.left.shown.on == GPU
 
     @property
     def compiler(self) -> str:
@@ -173,17 +235,19 @@ class Minimization:
 
         No version is compared where PTX is executed.
         """
-        if self.level == "ptx" and self.is_executed:
-            return EXECUTOR_NAMES[self.shown.on if self.shown else EMULATOR]
-        if self.is_of_assemblers:
-            return assembler_name(self.assembler)
-        return "ptxas" if self.level == "ptx" else compiler_name(self.kind)
+        tools = self.toolchain
+        if self.level == "ptx" and self.subject.is_executed:
+            return EXECUTOR_NAMES[self.left.shown.on if self.left.shown else EMULATOR]
+        if tools.is_of_assemblers:
+            return assembler_name(tools.assembler)
+        return "ptxas" if self.level == "ptx" else compiler_name(tools.kind)
 
     @property
     def tool_kind(self) -> str:
         """The kind of the tool whose versions are compared, where it is compiled."""
-        is_assembler = self.is_of_assemblers or self.level == "ptx"
-        return self.assembler if is_assembler else self.kind
+        tools = self.toolchain
+        is_assembler = tools.is_of_assemblers or self.level == "ptx"
+        return tools.assembler if is_assembler else tools.kind
 
     @property
     def is_unheld(self) -> bool:
@@ -248,7 +312,7 @@ def versions_document(result: Minimization) -> dict[str, object]:
     return {
         "schema": 1,
         "compiler": result.compiler,
-        "target": result.target,
+        "target": result.subject.target,
         "signature": result.fingerprint.signature,
         "original": f"original{result.suffix}",
         "minimized": f"min{result.suffix}",

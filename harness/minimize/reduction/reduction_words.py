@@ -24,6 +24,7 @@ from harness.minimize.reduction.fingerprint import Answer, Reaction
 from harness.minimize.reduction.minimization import (
     Ending,
     Minimization,
+    MinimizedToolchain,
     NothingToReduce,
     versions_document,
 )
@@ -80,50 +81,48 @@ def headline_of(result: Minimization) -> str:
     condition = result.fingerprint.condition
     words = spell(condition) if condition is not None else result.reason
     # The file with a launch has inputs of its own.
-    words = result.shown.run_reason if result.shown else words
-    return " ".join(f"{compilers_of(result)} on {result.target}: {words}".split())
+    words = result.left.shown.run_reason if result.left.shown else words
+    return " ".join(f"{compilers_of(result)} on {result.subject.target}: {words}".split())
 
 
 def compilers_of(result: Minimization) -> str:
     """What is at work at this level."""
-    ptxas = assembler_name(result.assembler, result.ptxas)
-    if result.accused:
-        return result.accused.replace("-", " ", 1)
-    if result.is_executed and result.level == "ptx":
-        return f"PTX of {compiler_name(result.kind)} {result.triton}" if result.triton else "PTX"
+    tools, subject = result.toolchain, result.subject
+    if tools.accused:
+        return tools.accused.replace("-", " ", 1)
+    compiler = f"{compiler_name(tools.kind)} {tools.version}"
+    if subject.is_executed and result.level == "ptx":
+        return f"PTX of {compiler}" if tools.version else "PTX"
+    ptxas = assembler_name(tools.assembler, tools.ptxas)
     if result.level == "ptx":
         return ptxas
-    is_seen = result.stage in (None, Stage.CUBIN.value)
-    compiler = f"{compiler_name(result.kind)} {result.triton}"
-    return f"{compiler} and {ptxas}" if is_seen else compiler
+    return f"{compiler} and {ptxas}" if subject.stage in (None, Stage.CUBIN.value) else compiler
 
 
 def _options_of_guards(result: Minimization) -> dict[str, list[str]]:
-    fingerprint = result.fingerprint
+    fingerprint, tools = result.fingerprint, result.toolchain
+    is_of_assemblers = tools.is_of_assemblers
     versions = {
-        "failing": (
-            result.ptxas if result.is_of_assemblers else result.triton,
-            *fingerprint.failing,
-        ),
+        "failing": (tools.ptxas if is_of_assemblers else tools.version, *fingerprint.failing),
         "accepting": fingerprint.accepting,
         "refusing": fingerprint.refusing,
     }
 
     def options(version: str | None) -> str:
-        if result.is_of_assemblers and version:
-            packages = {version: result.assembler}
-            return compile_options(replace(result, ptxas=version, packages=packages))
-        return compile_options(replace(result, triton=version))
+        other = replace(tools, version=version)
+        if is_of_assemblers and version:
+            other = replace(tools, ptxas=version, packages={version: tools.assembler})
+        return compile_options(result, other)
 
     return {role: [options(version) for version in names] for role, names in versions.items()}
 
 
-def compile_options(result: Minimization) -> str:
-    """Of `triage compile`, for what was reduced at a level above PTX."""
-    words = ["--sm", result.target]
-    words += compiler_words(result.kind, result.triton) or ["--triton", "installed"]
-    if result.ptxas in result.packages:
-        words += assembler_words(result.assembler, result.ptxas)
+def compile_options(result: Minimization, tools: MinimizedToolchain) -> str:
+    """Of `triage compile`, for what was reduced at a level above PTX, with these tools."""
+    words = ["--sm", result.subject.target]
+    words += compiler_words(tools.kind, tools.version) or ["--triton", "installed"]
+    if tools.ptxas in tools.packages:
+        words += assembler_words(tools.assembler, tools.ptxas)
     return f"{shlex.join(words)} {result.options}".rstrip()
 
 
@@ -132,7 +131,7 @@ def test_script(result: Minimization) -> str | None:
     if result.fingerprint.script is not None:
         words = "# The predicate that was given: exit status 0 means interesting."
         return f"#!/bin/sh\n{words}\nexec {result.fingerprint.script}\n"
-    if result.is_executed:
+    if result.subject.is_executed:
         return None
     if result.level != "ptx":
         if result.fingerprint.signature is None or result.level == "config":
@@ -152,32 +151,33 @@ def test_script(result: Minimization) -> str | None:
 
 def repro_script(result: Minimization) -> str | None:
     """The one command that shows it, None where a shell cannot recognise it."""
-    if result.is_executed:
-        return result.run_command and render_template(
+    if result.subject.is_executed:
+        return result.left.command and render_template(
             "minimized/repro_executed.sh.j2",
             headline=headline_of(result),
-            command=result.run_command,
+            command=result.left.command,
             signature=result.fingerprint.signature,
             on_gpu=result.on_gpu,
-            of_cubins=result.accused is not None,
+            of_cubins=result.toolchain.accused is not None,
         )
     probe = _probe(result) if result.fingerprint.script is None else None
     if probe is None or result.level == "config":
         return None
-    package = result.packages.get(result.ptxas)
+    tools = result.toolchain
+    package = tools.packages.get(tools.ptxas)
     if result.level != "ptx":
-        if result.install is None:
+        if tools.install is None:
             return None
-        if result.install.program:
-            return _program_script(result, result.install, probe)
+        if tools.install.program:
+            return _program_script(result, tools.install, probe)
         return render_template(
             "minimized/repro_source.sh.j2",
             probe=probe,
             headline=headline_of(result),
-            target=result.target,
-            version=result.triton,
-            install=result.install,
-            package=f"{package}=={result.ptxas}" if package else None,
+            target=result.subject.target,
+            version=tools.version,
+            install=tools.install,
+            package=f"{package}=={tools.ptxas}" if package else None,
             file=f"min{result.suffix}",
             program=_compile_ir(result) if result.level == "ttgir" else None,
         )
@@ -185,32 +185,33 @@ def repro_script(result: Minimization) -> str | None:
         "minimized/repro.sh.j2",
         probe=probe,
         headline=headline_of(result),
-        version=result.ptxas,
-        package=f"{package}=={result.ptxas}" if package else None,
-        advice=_advice(result, result.ptxas),
+        version=tools.ptxas,
+        package=f"{package}=={tools.ptxas}" if package else None,
+        advice=_advice(result, tools.ptxas),
         file="min.ptx",
     )
 
 
 def _is_command(result: Minimization) -> bool:
-    return result.level == "ptx" or bool(result.install and result.install.program)
+    install = result.toolchain.install
+    return result.level == "ptx" or bool(install and install.program)
 
 
 def _program_script(result: Minimization, install: SourceInstall, probe: _Probe) -> str | None:
     """The same where a program compiles the file, with the assembler that it brings along."""
-    if result.ptxas in result.packages:
+    if result.toolchain.ptxas in result.toolchain.packages:
         return None
-    is_assembled = result.stage in (None, Stage.CUBIN.value)
+    is_assembled = result.subject.stage in (None, Stage.CUBIN.value)
     more = ("-Xptxas", "-v", "-cubin") if is_assembled else ("-ptx",)
     return render_template(
         "minimized/repro_program.sh.j2",
         probe=probe,
         headline=headline_of(result),
-        target=result.target,
-        version=result.triton,
+        target=result.subject.target,
+        version=result.toolchain.version,
         install=install,
         file=f"min{result.suffix}",
-        words=shlex.join((*install.program[1:], f"-arch={result.target}", *more)),
+        words=shlex.join((*install.program[1:], f"-arch={result.subject.target}", *more)),
     )
 
 
@@ -218,7 +219,7 @@ def _compile_ir(result: Minimization) -> str:
     """Python that has Triton compile a module of its IR, which is the first argument."""
     named = (part.partition("=") for part in result.options.split() if "=" in part)
     options = {name: int(value) if value.isdigit() else value for name, _, value in named}
-    capability = re.sub(r"\D", "", result.target)
+    capability = re.sub(r"\D", "", result.subject.target)
     return (
         "import sys, triton; from triton.backends.compiler import GPUTarget; "
         f"target = GPUTarget('cuda', {capability}, 32); "
@@ -252,7 +253,7 @@ def _variable(result: Minimization, version: str) -> str:
 
 
 def _advice(result: Minimization, version: str) -> str:
-    package = result.packages.get(version)
+    package = result.toolchain.packages.get(version)
     if package is None:
         return ", which is inside a Triton of that time"
     return (
@@ -262,7 +263,7 @@ def _advice(result: Minimization, version: str) -> str:
 
 
 def _probe(result: Minimization) -> _Probe | None:
-    flags = shlex.join(result.flags)
+    flags = shlex.join(result.subject.flags)
     seconds = max(1, round(result.limit))
     condition, reaction = result.fingerprint.condition, result.reaction
     if condition is not None:
@@ -297,11 +298,12 @@ def _python_probe(result: Minimization, reaction: Reaction, seconds: int) -> _Pr
         return _Probe(flags="", seconds=seconds, is_stub=True)
     if reaction.stage is Stage.LAUNCH:
         return _over_limit(result, reaction, seconds)
-    is_raised = reaction.end.ok or result.stage == Stage.CUBIN.value
+    is_raised = reaction.end.ok or result.subject.stage == Stage.CUBIN.value
     status = _RAISED if is_raised else _status(reaction)
     texts = _texts(reaction)
-    if is_raised and reaction.end.signal is not None and result.install and result.install.died:
-        texts += (result.install.died.format(reaction.end.signal),)
+    install = result.toolchain.install
+    if is_raised and reaction.end.signal is not None and install and install.died:
+        texts += (install.died.format(reaction.end.signal),)
     # Any exception of Python ends with the same status.
     if status is None or (status == _RAISED and not texts):
         return None
@@ -310,7 +312,7 @@ def _python_probe(result: Minimization, reaction: Reaction, seconds: int) -> _Pr
 
 def _over_limit(result: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
     """The compiler prints what the kernel needs; the target has less."""
-    limits = limits_of(Target.parse(result.target).capability)
+    limits = limits_of(Target.parse(result.subject.target).capability)
     if limits is None:
         return None
     most = {"shared": limits.max_shared_per_block, "tmem_size": limits.tensor_memory_columns}
@@ -432,18 +434,18 @@ def _readme(result: Minimization, command: str, *, test: bool, repro: bool) -> s
         command=command,
         compilers=compilers_of(result),
         condition=spell(condition) if condition else None,
-        ending=_ENDINGS[result.ending],
+        ending=_ENDINGS[result.spent.ending],
         fence="`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0)),
-        flags=shlex.join(result.flags),
+        flags=shlex.join(result.subject.flags),
         language=_LANGUAGES.get(result.suffix, result.suffix.strip(".")),
         hangs=reaction is not None and reaction.verdict is VerdictKind.TIMEOUT,
         headline=headline_of(result),
         original=f"original{result.suffix}",
-        original_has_paths=bool(_PATHS.search(result.original_text)),
-        original_sha256=_sha256(result.original_text),
+        original_has_paths=bool(_PATHS.search(result.subject.text)),
+        original_sha256=_sha256(result.subject.text),
         repro=repro,
         runs_of=result.compiler if result.fingerprint.script is None else "the script",
-        sha256=_sha256(result.text),
+        sha256=_sha256(result.left.text),
         shown_by=_shown_by(result),
         sizes=_sizes(result),
         spans=spans_of(result),
@@ -458,19 +460,20 @@ def _shown_by(result: Minimization) -> str:
     if result.fingerprint.script is not None:
         return result.fingerprint.script
     if result.level == "config":
-        return result.text.strip()
-    if result.run_command:
-        return result.run_command
+        return result.left.text.strip()
+    if result.left.command:
+        return result.left.command
     if result.level != "ptx":
-        return f"triage compile --kernel min{result.suffix} {compile_options(result)}"
-    return f"ptxas {shlex.join(result.flags)} min.ptx -o min.cubin"
+        options = compile_options(result, result.toolchain)
+        return f"triage compile --kernel min{result.suffix} {options}"
+    return f"ptxas {shlex.join(result.subject.flags)} min.ptx -o min.cubin"
 
 
 def _sizes(result: Minimization) -> list[tuple[str, int, int]]:
     """Each measure, of the original and of the result; the level's own comes first."""
     if result.level not in MEASURES:
         return []
-    before, after = result.original, result.minimized
+    before, after = result.subject.size, result.left.size
     first = (
         measure_of(result),
         before.lines if before.instructions is None else before.instructions,
@@ -567,12 +570,12 @@ def minimization_said(result: Minimization) -> list[Block]:
 
 def _closing(result: Minimization) -> list[str]:
     lines = [pattern_words(result)] if result.versions else []
-    if result.is_minimal is not None:
+    if result.left.is_minimal is not None:
         piece = _PIECES[result.level]
-        no = f"no {piece} can go alone" if result.is_minimal else f"some {piece} could still go"
+        is_minimal = result.left.is_minimal
+        no = f"no {piece} can go alone" if is_minimal else f"some {piece} could still go"
         lines.append(f"Tried out: {no}.")
-    if result.undefined[1] > result.undefined[0]:
-        more = result.undefined[1] - result.undefined[0]
+    if (more := result.left.undefined - result.subject.undefined) > 0:
         lines.append(
             f"It reads registers that nothing wrote, {more} more than the original: --defined."
         )
@@ -583,10 +586,11 @@ def _closing(result: Minimization) -> list[str]:
         lines.append(
             "Nothing that was tried accepts the original: the result may be wrong in itself."
         )
-    rate = result.tests / result.seconds if result.seconds else 0.0
+    spent = result.spent
+    rate = spent.tests / spent.seconds if spent.seconds else 0.0
     lines.append(
-        f"{result.tests:,} tests ({result.calls:,} runs) in {result.seconds:.0f} s, "
-        f"{rate:.0f} a second{_ENDINGS[result.ending]}."
+        f"{spent.tests:,} tests ({spent.calls:,} runs) in {spent.seconds:.0f} s, "
+        f"{rate:.0f} a second{_ENDINGS[spent.ending]}."
     )
     return [line for line in lines if line]
 
@@ -599,22 +603,23 @@ def nothing_document(result: NothingToReduce) -> dict[str, Any]:
 def minimization_document(result: Minimization) -> dict[str, Any]:
     """As `--json` prints it."""
     fingerprint, reaction = result.fingerprint, result.reaction
+    subject, left, spent = result.subject, result.left, result.spent
     return {
         "schema": SCHEMA,
-        "instructions": result.minimized.instructions,
-        "bytes": result.minimized.bytes,
-        "lines": result.minimized.lines,
+        "instructions": left.size.instructions,
+        "bytes": left.size.bytes,
+        "lines": left.size.lines,
         "measure": measure_of(result) if result.level in MEASURES else None,
-        "original": result.original,
-        "as_version": result.as_version,
-        "tests": result.tests,
-        "calls": result.calls,
-        "seconds": round(result.seconds, 3),
+        "original": subject.size,
+        "as_version": subject.as_version,
+        "tests": spent.tests,
+        "calls": spent.calls,
+        "seconds": round(spent.seconds, 3),
         "path": result.path,
         "level": result.level,
-        "run_command": result.run_command,
-        "ending": result.ending.value,
-        "trouble": result.trouble,
+        "run_command": left.command,
+        "ending": spent.ending.value,
+        "trouble": spent.trouble,
         "fingerprint": {
             "fails": [fingerprint.bad, *fingerprint.failing],
             "accepted_by": fingerprint.accepting,
@@ -629,8 +634,8 @@ def minimization_document(result: Minimization) -> dict[str, Any]:
         "code": reaction.code if reaction else None,
         "last_good": result.last_good,
         "first_fixed": result.first_fixed,
-        "is_minimal": result.is_minimal,
-        "undefined_registers": {"original": result.undefined[0], "minimized": result.undefined[1]},
+        "is_minimal": left.is_minimal,
+        "undefined_registers": {"original": subject.undefined, "minimized": left.undefined},
         "versions": [
             {
                 result.compiler.lower(): line.version,
@@ -640,6 +645,6 @@ def minimization_document(result: Minimization) -> dict[str, Any]:
             for line in result.versions
         ],
         "drift": result.drift,
-        "passes": result.passes,
+        "passes": spent.passes,
         "notes": result.notes,
     }

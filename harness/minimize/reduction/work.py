@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -27,7 +27,17 @@ from harness.io.processes.cluster import MachinesGoneError
 from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.fingerprint import Reaction, drifted
 from harness.minimize.reduction.interest import AnyTool, Interest
-from harness.minimize.reduction.minimization import Ablation, Ending, Minimization, VersionLine
+from harness.minimize.reduction.minimization import (
+    Ablation,
+    Ending,
+    Left,
+    Minimization,
+    MinimizedLaunch,
+    MinimizedSubject,
+    MinimizedToolchain,
+    Spent,
+    VersionLine,
+)
 from harness.minimize.reduction.reducer import (
     Effort,
     PassCount,
@@ -165,6 +175,11 @@ class MinimizedFolder:
         if executable:
             path.chmod(0o755)
 
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write several, by name; errors are those of `write`."""
+        for name, data in files.items():
+            self.write(name, data)
+
     def log(self, record: Mapping[str, object]) -> None:
         """Add a line to the log.
 
@@ -299,13 +314,20 @@ class MinimizeTask:
         folder.check(resume=self.options.resume)
         return folder
 
+    def toolchain(self, **more: Any) -> MinimizedToolchain:  # noqa: ANN401 - its fields
+        """What compiled the subject, and what more is known of that."""
+        cell = self.subject.cell
+        version, ptxas = self.subject.row.compiler_version, cell.ptxas.version
+        return MinimizedToolchain(kind=cell.compiler.kind, version=version, ptxas=ptxas, **more)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """What is reduced: a text, and how it gets smaller.
 
     `name` is as of `--level`, `suffix` that of the files; `options` are what `triage compile` needs
-    besides to take one. `terms` are what else decides what comes out. `ablate` takes each piece of
+    besides to take one. `terms` are what else decides what comes out. `undefined` counts registers
+    that are read though nothing may have written them. `ablate` takes each piece of
     the result away alone: what came of it, and how many pieces were not tried. `remarks` are for
     the report.
     """
@@ -317,6 +339,7 @@ class Level:
     reduce: ReduceText
     options: str = ""
     terms: Mapping[str, object] = field(default_factory=dict)
+    undefined: Callable[[str], int] = lambda text: 0  # noqa: ARG005
     ablate: Callable[[Work[Any]], Awaitable[tuple[tuple[Ablation, ...], int]]] | None = None
     remarks: Callable[[Work[Any]], Awaitable[list[str]]] | None = None
 
@@ -535,20 +558,8 @@ class Work(Generic[T]):
         )
 
 
-def with_files(result: Minimization, files: Mapping[str, bytes], command: str) -> Minimization:
-    """The result with files beside it in its folder, and the command that executes them.
-
-    Raises:
-        StorageError: the disk is full or read-only.
-    """
-    folder = MinimizedFolder(path=Path(result.path))
-    for name, data in files.items():
-        folder.write(name, data)
-    return replace(result, run_files=files, run_command=command)
-
-
-async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) -> Minimization:
-    """Reduce a level to what is interesting, keep the best whatever happens, and report.
+async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) -> Work[T]:
+    """Reduce a level to what is interesting, and keep the best whatever happens.
 
     Raises:
         UsageError: the folder is taken, or what it holds cannot be read.
@@ -588,7 +599,7 @@ async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) 
         work.notes += await level.remarks(work)
     passes = {name: asdict(count) for name, count in work.passes.items()}
     work.log(work.ending.value, {"is_minimal": work.is_minimal, "passes": passes})
-    return _report(task, work)
+    return work
 
 
 def _begins_at_the_end(task: MinimizeTask, work: Work[T]) -> bool:
@@ -613,41 +624,65 @@ def _begins_at_the_end(task: MinimizeTask, work: Work[T]) -> bool:
     return is_same and work.best == folder.begun
 
 
-def _report(task: MinimizeTask, work: Work[T]) -> Minimization:
+def minimization(
+    task: MinimizeTask,
+    work: Work[T],
+    toolchain: MinimizedToolchain,
+    *,
+    flags: tuple[str, ...] | None = None,
+    limit: float | None = None,
+    reason: str | None = None,
+    reaction: Reaction | None = None,
+    launch: MinimizedLaunch | None = None,
+    first_notes: Sequence[str] = (),
+    last_notes: Sequence[str] = (),
+) -> Minimization:
+    """What the reduction of a level came to.
+
+    Where they are not given, the `flags` are those of the subject, the `limit` is that of the
+    command, and `reaction` and `reason` are what the failing version did with the original.
+    """
     subject, level, interest = task.subject, work.level, work.interest
-    reaction = interest.versions.reactions.get(interest.fingerprint.bad)
-    is_file = subject.cell.raw_ptx is not None
+    reaction = reaction or interest.versions.reactions.get(interest.fingerprint.bad)
+    row, is_file = subject.row, subject.cell.raw_ptx is not None
     return Minimization(
-        kernel=Path(subject.row.kernel).name if is_file else subject.row.kernel,
-        short=subject.row.short,
-        target=str(subject.question.target),
-        flags=subject.question.flags,
         level=level.name,
         suffix=level.suffix,
         options=level.options,
-        kind=subject.cell.compiler.kind,
-        triton=subject.row.compiler_version,
-        ptxas=subject.cell.ptxas.version,
-        fingerprint=interest.fingerprint,
-        reaction=reaction,
-        reason=reaction.reason if reaction else subject.row.reason,
-        stage=subject.row.stage,
-        limit=task.how.limits.timeout,
         path=str(work.folder.path),
-        as_version=interest.versions.as_version,
-        original_text=level.original,
-        text=work.best,
-        original=level.size_of(level.original),
-        minimized=work.size,
-        tests=work.all_tests,
-        calls=work.all_calls,
-        seconds=work.seconds,
-        ending=work.ending,
-        trouble=work.trouble,
+        fingerprint=interest.fingerprint,
+        reason=reason or (reaction.reason if reaction else row.reason),
+        reaction=reaction,
+        limit=task.how.limits.timeout if limit is None else limit,
+        subject=MinimizedSubject(
+            kernel=Path(row.kernel).name if is_file else row.kernel,
+            short=row.short,
+            target=str(subject.question.target),
+            flags=subject.question.flags if flags is None else flags,
+            stage=row.stage,
+            as_version=interest.versions.as_version,
+            text=level.original,
+            size=level.size_of(level.original),
+            undefined=level.undefined(level.original),
+        ),
+        toolchain=toolchain,
+        left=Left(
+            text=work.best,
+            size=work.size,
+            is_minimal=work.is_minimal,
+            ablation=work.ablation,
+            not_ablated=work.not_ablated,
+            undefined=level.undefined(work.best),
+            launch=launch,
+        ),
+        spent=Spent(
+            tests=work.all_tests,
+            calls=work.all_calls,
+            seconds=work.seconds,
+            ending=work.ending,
+            trouble=work.trouble,
+            passes=dict(work.passes),
+        ),
         versions=work.versions,
-        ablation=work.ablation,
-        not_ablated=work.not_ablated,
-        is_minimal=work.is_minimal,
-        passes=dict(work.passes),
-        notes=(*work.notes, *subject.notes),
+        notes=(*first_notes, *work.notes, *subject.notes, *last_notes),
     )

@@ -144,7 +144,7 @@ def test_a_bug_is_only_fixed_where_its_smallest_input_is_accepted(
     found = stage.run(minimize(selection, stage.store, stage.how, options, Watch()))
     assert isinstance(found, Minimization)
     # What is left has no store any more.
-    assert "st.global" not in found.text
+    assert "st.global" not in found.left.text
     [bug] = list_bugs(stage.store)
     kept = reproducer_of(stage.store, bug)
     assert kept

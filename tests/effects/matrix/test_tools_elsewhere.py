@@ -85,7 +85,13 @@ def worked_around(stage: Stage, machines: Threads | None) -> WorkaroundReport:
 
 def essence(found: Minimization) -> tuple[object, ...]:
     """What was found, without how long it took."""
-    return found.text, found.tests, found.passes, found.is_minimal, found.ending
+    return (
+        found.left.text,
+        found.spent.tests,
+        found.spent.passes,
+        found.left.is_minimal,
+        found.spent.ending,
+    )
 
 
 @pytest.fixture
@@ -124,11 +130,14 @@ def test_without_its_scheduler_a_reduction_keeps_the_best_and_goes_on(crashes: S
             raise GONE
 
     stopped = reduced(crashes, Threads(fate=fate))
-    assert (stopped.ending, stopped.trouble) == (Ending.TROUBLE, "the scheduler is gone")
-    assert Path("min/min.ptx").read_text() == stopped.text
+    assert (stopped.spent.ending, stopped.spent.trouble) == (
+        Ending.TROUBLE,
+        "the scheduler is gone",
+    )
+    assert Path("min/min.ptx").read_text() == stopped.left.text
     whole = reduced(crashes, Threads(), resume=True)
-    assert whole.ending is Ending.FINISHED
-    assert whole.text == reduced(crashes, None, "alone").text
+    assert whole.spent.ending is Ending.FINISHED
+    assert whole.left.text == reduced(crashes, None, "alone").left.text
 
 
 def test_what_a_machine_cannot_do_is_said_once_and_done_here(crashes: Stage) -> None:
@@ -139,7 +148,7 @@ def test_what_a_machine_cannot_do_is_said_once_and_done_here(crashes: Stage) -> 
         b"what is this",
     ]
     found = reduced(crashes, Threads(fate=lambda _name, nth: answers[nth % len(answers)]))
-    assert found.ending is Ending.FINISHED
+    assert found.spent.ending is Ending.FINISHED
     assert "tool" not in where_it_ran(crashes)
     said = (
         "there: its disk is full",

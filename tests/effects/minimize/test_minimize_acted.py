@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from acted_front_end import Stage
 from bug_checker import check_store
+from made_minimization import changed
 
 from harness.bugs.list import reproducer_of
 from harness.minimize.minimizing import keep_reproducer, minimize
@@ -81,30 +81,30 @@ def test_what_the_compiler_refuses_has_no_ptx(stage: Stage) -> None:
 
 def test_interrupted_it_keeps_the_best_and_goes_on(crashes: Stage) -> None:
     stopped = result(reduced(crashes, stop_after=4))
-    assert stopped.ending is Ending.INTERRUPTED
-    assert Path("min/min.ptx").read_text() == stopped.text
-    assert "act: 2.0=ice" in stopped.text
+    assert stopped.spent.ending is Ending.INTERRUPTED
+    assert Path("min/min.ptx").read_text() == stopped.left.text
+    assert "act: 2.0=ice" in stopped.left.text
     whole = result(reduced(crashes, resume=True))
-    assert whole.ending is Ending.FINISHED
-    assert whole.tests > stopped.tests
-    assert len(whole.text) <= len(stopped.text)
-    assert result(reduced(crashes, out="at-once")).text == whole.text
+    assert whole.spent.ending is Ending.FINISHED
+    assert whole.spent.tests > stopped.spent.tests
+    assert len(whole.left.text) <= len(stopped.left.text)
+    assert result(reduced(crashes, out="at-once")).left.text == whole.left.text
 
 
 def test_a_budget_ends_it_with_what_there_is(crashes: Stage) -> None:
     found = result(reduced(crashes, tests=3))
-    assert (found.ending, found.tests) == (Ending.BUDGET, 3)
-    assert Path("min/min.ptx").read_text() == found.text
+    assert (found.spent.ending, found.spent.tests) == (Ending.BUDGET, 3)
+    assert Path("min/min.ptx").read_text() == found.left.text
 
 
 def test_a_budget_counts_what_was_spent_before(crashes: Stage) -> None:
     first = result(reduced(crashes, tests=3))
     again = result(reduced(crashes, tests=3, resume=True))
-    assert (again.ending, again.tests) == (Ending.BUDGET, 3)
+    assert (again.spent.ending, again.spent.tests) == (Ending.BUDGET, 3)
     # As much time as was spent already is no time at all.
-    timed = result(reduced(crashes, seconds=first.seconds, resume=True))
-    assert (timed.ending, timed.tests) == (Ending.BUDGET, 3)
-    assert result(reduced(crashes, tests=1000, resume=True)).ending is Ending.FINISHED
+    timed = result(reduced(crashes, seconds=first.spent.seconds, resume=True))
+    assert (timed.spent.ending, timed.spent.tests) == (Ending.BUDGET, 3)
+    assert result(reduced(crashes, tests=1000, resume=True)).spent.ending is Ending.FINISHED
 
 
 def test_a_machine_that_fails_ends_it_with_what_there_is(stage: Stage) -> None:
@@ -112,9 +112,9 @@ def test_a_machine_that_fails_ends_it_with_what_there_is(stage: Stage) -> None:
     stage.ptxas("2.0", before='if "ld.param" not in text: die(signal.SIGKILL)\n')
     stage.acted.act = lambda *_: "ice"
     found = result(reduced(stage))
-    assert found.ending is Ending.TROUBLE
-    assert "killed from outside" in (found.trouble or "")
-    assert "ld.param" in found.text
+    assert found.spent.ending is Ending.TROUBLE
+    assert "killed from outside" in (found.spent.trouble or "")
+    assert "ld.param" in found.left.text
 
 
 def test_what_cannot_be_asked_is_a_usage_error(crashes: Stage) -> None:
@@ -134,10 +134,14 @@ def test_what_is_left_is_kept_for_the_page_of_its_bug(crashes: Stage) -> None:
     [bug] = check_store(crashes.store)
     kept = reproducer_of(crashes.store, bug)
     assert kept is not None
-    assert (kept.text, kept.name, kept.tool) == (whole.text, "min.ptx", "ptxas 2.0")
-    assert ("instructions", whole.original.instructions, whole.minimized.instructions) in kept.sizes
-    assert kept.ablation == tuple((each.instruction, each.words) for each in whole.ablation)
+    assert (kept.text, kept.name, kept.tool) == (whole.left.text, "min.ptx", "ptxas 2.0")
+    assert (
+        "instructions",
+        whole.subject.size.instructions,
+        whole.left.size.instructions,
+    ) in kept.sizes
+    assert kept.ablation == tuple((each.instruction, each.words) for each in whole.left.ablation)
     # What is larger does not take its place.
-    longer = replace(whole, text=f"{whole.text}// more\n")
+    longer = changed(whole, text=f"{whole.left.text}// more\n")
     keep_reproducer(crashes.store, longer, "triage minimize")
     assert reproducer_of(crashes.store, bug) == kept

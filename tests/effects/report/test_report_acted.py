@@ -89,7 +89,7 @@ def test_quick_takes_the_reduction_that_is_there(crashes: Stage) -> None:
     dossier = gathered(crashes, quick=True)
     assert reduced is not None
     assert dossier.minimized is not None
-    assert dossier.minimized.text == reduced.text
+    assert dossier.minimized.left.text == reduced.left.text
     missing = {each.what for each in dossier.missing}
     assert "the smallest input" not in missing
     assert "workarounds" in missing

@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from made_minimization import changed, minimization
 from msgspec import structs
 
 from harness.bisect.bisect_words import BisectReport
@@ -22,7 +23,7 @@ from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint
-from harness.minimize.reduction.minimization import Ending, Minimization, VersionLine
+from harness.minimize.reduction.minimization import Ending, VersionLine
 from harness.minimize.reduction.reducer import Size
 from harness.report.dossier import (
     Attachment,
@@ -172,7 +173,7 @@ def attachment(name: str, text: str, what: str) -> Attachment:
     return Attachment(name=name, data=data, sha256=hashlib.sha256(data).hexdigest(), what=what)
 
 
-MINIMIZED = Minimization(
+MINIMIZED = minimization(
     kernel="scan",
     short="00000004",
     target="sm_100a",
@@ -408,7 +409,7 @@ EXECUTED = replace(
         headline="Triton/LLVM is to blame.",
         reasons=("With num_stages=1 in place of the config's own (Triton 3.6.0): right.",),
     ),
-    minimized=replace(
+    minimized=changed(
         MINIMIZED,
         level="source",
         suffix=".py",

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from made_minimization import changed
 from markdown_it import MarkdownIt
 from msgspec import structs
 from report_cases import (
@@ -427,7 +428,7 @@ def test_the_name_of_a_file_is_never_markup(name: str, upstream: Upstream) -> No
 
 
 def test_numbers_that_were_reduced_are_named() -> None:
-    source = replace(
+    source = changed(
         MINIMIZED,
         level="source",
         suffix=".py",
@@ -439,8 +440,8 @@ def test_numbers_that_were_reduced_are_named() -> None:
     dossier = replace(IN_TRITON, minimized=source)
     said = "Shapes and other numbers were reduced, too."
     assert said in render_report(dossier, Upstream.TRITON).text
-    same = replace(source, text="def k(x):\n    x + 4096\n")
+    same = changed(source, text="def k(x):\n    x + 4096\n")
     assert said not in render_report(replace(dossier, minimized=same), Upstream.TRITON).text
-    whole = replace(MINIMIZED, original=MINIMIZED.minimized)
+    whole = changed(MINIMIZED, original=MINIMIZED.left.size)
     words = render_report(replace(IN_PTXAS, minimized=whole), Upstream.NVIDIA).text
     assert "2 instructions as they were given" in words

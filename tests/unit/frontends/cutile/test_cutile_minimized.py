@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from made_minimization import minimization
+
 from harness.frontends.registry import front_end
 from harness.minimize.reduction import reduction_words as scripts
 from harness.minimize.reduction.fingerprint import Fingerprint
-from harness.minimize.reduction.minimization import Ending, Minimization
+from harness.minimize.reduction.minimization import Ending
 from harness.minimize.reduction.reducer import Size
 
-FOUND = Minimization(
+FOUND = minimization(
     kernel="k",
     short="01234567",
     target="sm_100a",
@@ -40,7 +42,7 @@ FOUND = Minimization(
 
 def test_the_versions_of_the_assembler_are_compared() -> None:
     assert FOUND.compiler == "tileiras"
-    assert front_end(FOUND.kind).title == "cuTile"
+    assert front_end(FOUND.toolchain.kind).title == "cuTile"
     assert scripts.headline_of(FOUND).startswith("cuTile 1.5.0 and tileiras 13.3.36 on sm_100a: ")
     script = scripts.test_script(FOUND)
     assert script is not None

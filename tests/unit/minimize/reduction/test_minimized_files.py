@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from made_minimization import minimization
 
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
@@ -78,7 +79,7 @@ def found(**changes: Any) -> Minimization:
             VersionLine(version="2.0", original=Answer.SAME, original_words="bad"),
         ),
     }
-    return Minimization(**{**values, **changes})
+    return minimization(**{**values, **changes})
 
 
 def tables(readme: str) -> list[list[str]]:
