@@ -25,6 +25,18 @@ DOCUMENTS = [
     *(f"docs/{name}" for name in PAGES),
 ]
 
+# Their scripts wrap them, or do not.
+WRITTEN_BY_SCRIPTS = {
+    "front-door.md",
+    "instructions.md",
+    "night.md",
+    "ranking.md",
+    "run-corpus.md",
+    "sass-opcodes.md",
+    "tutorials.md",
+    "wrong-code.md",
+}
+
 
 def commands(group: click.Group, prefix: str = "triage") -> list[tuple[str, click.Command]]:
     context = click.Context(group)
@@ -141,3 +153,15 @@ def test_every_verdict_is_documented() -> None:
     text = (ROOT / "docs" / "verdicts.md").read_text()
     for kind in VerdictKind:
         assert f"| `{kind.value}` |" in text
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_prose_is_wrapped(document: str) -> None:
+    """A diff of a paragraph shows the sentence that changed; tables and output are as they are."""
+    if (ROOT / document).name in WRITTEN_BY_SCRIPTS:
+        return
+    prose = re.sub(
+        r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    lines = [line for line in prose.splitlines() if not line.startswith(("|", "!["))]
+    assert [line for line in lines if len(line) > 140] == []
