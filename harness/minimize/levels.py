@@ -1,6 +1,6 @@
 """The levels above PTX: the source, Triton's IR, and the launch's settings.
 
-A level is a text with its format (`Level`) and what it is held to (`HeldBy`): versions of the
+A level is a text with its format (`Level`) and what it is held to (`ToolVersions`): versions of the
 compiler, or of its assembler. `minimize_level` does the rest, and `harness.minimize.minimizing` has
 the names of all levels.
 """
@@ -29,10 +29,9 @@ from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.interest import (
     GLANCE_SECONDS,
     AnyTool,
-    AvailableVersions,
     CompilerOracle,
-    HeldBy,
     Oracle,
+    ToolVersions,
     ask_installed,
     hold_in_place,
     walk_the_index,
@@ -168,16 +167,16 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
     back = back_end(cell.compiler.kind, cell.cell.target)
     if _until(task) is Stage.CUBIN and back.takes != PTX:
         # It is not a level of its own: what the assembler takes is only reduced as source.
-        versions = AvailableVersions(
+        assemblers = ToolVersions(
             name=back.title,
+            tool=cell.ptxas,
+            oracle=oracle,
             installed=[back.install(version) for version in back.installed()],
             available=lambda: newest_of_minor(back.available()),
             install=back.install,
             steps=3,
         )
-        return await minimize_level(
-            task, level, HeldBy(oracle=oracle, tool=cell.ptxas, versions=versions)
-        )
+        return await minimize_level(task, level, assemblers)
 
     async def elsewhere(target: Target) -> Oracle[Compiler] | None:
         beside = await cell_beside(task, target, cell.compiler)
@@ -259,7 +258,7 @@ async def minimize_config(task: MinimizeTask) -> Minimization | NothingToReduce:
     return await minimize_level(task, level, held_by_compilers(task, launch))
 
 
-def held_by_compilers(task: MinimizeTask, oracle: Oracle[Compiler]) -> HeldBy[Compiler]:
+def held_by_compilers(task: MinimizeTask, oracle: Oracle[Compiler]) -> ToolVersions[Compiler]:
     """The subject's compiler and its other versions.
 
     Raises:
@@ -268,8 +267,10 @@ def held_by_compilers(task: MinimizeTask, oracle: Oracle[Compiler]) -> HeldBy[Co
     """
     tool = _compiler(task)
     compiler = front_end(tool.kind)
-    versions = AvailableVersions(
+    return ToolVersions(
         name=compiler.title,
+        tool=tool,
+        oracle=oracle,
         installed=compiler.installed(),
         available=lambda: newest_of_minor(compiler.available()),
         install=compiler.install,
@@ -277,7 +278,6 @@ def held_by_compilers(task: MinimizeTask, oracle: Oracle[Compiler]) -> HeldBy[Co
         # Starting one takes seconds.
         glance=4 * GLANCE_SECONDS,
     )
-    return HeldBy(oracle=oracle, tool=tool, versions=versions)
 
 
 def _fingerprint(task: MinimizeTask, bad: str) -> Fingerprint:
@@ -305,7 +305,7 @@ def _until(task: MinimizeTask) -> Stage | None:
 
 
 async def minimize_level(
-    task: MinimizeTask, level: Level, held_by: HeldBy[T]
+    task: MinimizeTask, level: Level, held_by: ToolVersions[T]
 ) -> Minimization | NothingToReduce:
     """Reduce a level as `reduce_held` does, and report."""
     work = await reduce_held(task, level, held_by)
@@ -313,7 +313,7 @@ async def minimize_level(
 
 
 async def reduce_held(
-    task: MinimizeTask, level: Level, held_by: HeldBy[T]
+    task: MinimizeTask, level: Level, held_by: ToolVersions[T]
 ) -> Work[T] | NothingToReduce:
     """Ask every version about the original, reduce, and keep the best whatever happens.
 
@@ -324,7 +324,7 @@ async def reduce_held(
     task.folder(level.suffix)
     watch, limits, bad = task.watch, task.bench.limits, held_by.tool.version
     fingerprint = _fingerprint(task, bad)
-    watch.stage(f"asking every installed {held_by.versions.name} about the original")
+    watch.stage(f"asking every installed {held_by.name} about the original")
     versions = await ask_installed(held_by, level.original, limits)
     first = versions.reactions[bad]
     if not fingerprint.shows(first):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from harness.cells.evaluate import evaluate
 from harness.cells.places import CompileOptions, work
 from harness.frontends.base import FrontEnd
 from harness.frontends.bench import Workbench
@@ -95,6 +96,10 @@ def can_be_reduced(compiler: FrontEnd, target: Target) -> bool:
     return bool(_levels_of(compiler, target))
 
 
+def _levels_of(compiler: FrontEnd, target: Target) -> tuple[str, ...]:
+    return (*compiler.levels, *((PTX,) if compiler.back_end(target).takes == PTX else ()))
+
+
 async def minimize(
     selection: Selection,
     store: Store,
@@ -113,54 +118,55 @@ async def minimize(
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
     """
-    started = time.monotonic()
-    compiler = front_end(selection.repro.front_end)
-    if not can_be_reduced(compiler, selection.targets[0]):
+    started, repro = time.monotonic(), selection.repro
+    compiler = front_end(repro.front_end)
+    levels = _levels_of(compiler, selection.targets[0])
+    is_named = repro.ptx is None and not options.run
+    if not levels:
         raise UsageError(
-            f"{selection.repro.name}: what {compiler.title} generates is not PTX, which is all "
-            "that can be reduced of it"
+            f"{repro.name}: what {compiler.title} generates is not PTX, which is all that can be "
+            "reduced of it"
         )
-    _check_level(options, selection)
+    if is_named and options.level not in ("auto", *levels):
+        are = f"a kernel of {compiler.title} is reduced at {', '.join(levels)}"
+        raise UsageError(f"--level {options.level}: {are}")
+    if is_named and options.script is not None and PTX not in levels:
+        raise UsageError(
+            f"--script is asked about PTX, and a kernel of {compiler.title} comes to none"
+        )
     async with work(store, how, open_hub) as (bench, run):
         executing = _executing(bench, selection, options, watch)
-        if executing:
-            selection = executing.selection
-        subject = await find_subject(
-            bench,
-            selection,
-            run,
-            SubjectSearch(
-                condition=options.condition,
-                any_will_do=options.script is not None,
-                at_ptxas=executing is None and (options.level == "ptx" or bool(options.script)),
-            ),
-            watch.tell,
-            executing.evaluate if executing else None,
+        selection = executing.selection if executing else selection
+        is_of_ptx = options.level == "ptx" or options.script is not None
+        search = SubjectSearch(
+            condition=options.condition,
+            any_will_do=options.script is not None,
+            at_ptxas=executing is None and is_of_ptx,
         )
+        how_it_is = executing.evaluate if executing else evaluate
+        subject = await find_subject(bench, selection, run, search, watch.tell, how_it_is)
         if isinstance(subject, NothingToReduce):
-            result: Minimization | NothingToReduce = subject
+            return subject
+        task = MinimizeTask(
+            bench=bench,
+            selection=selection,
+            subject=subject,
+            how=how,
+            options=options,
+            watch=watch,
+            started=started,
+        )
+        level = options.level
+        if level == "auto" and executing is None:
+            level = _best_level(subject, selection)
+        if executing:
+            result = await executing.minimize(task)
+        elif level == "ptx" and subject.text is None:
+            words = f"there is no PTX, and a kernel of {compiler.title} is reduced at "
+            words += ", ".join(_levels_of(compiler, subject.cell.cell.target))
+            result = NothingToReduce(reason=f"{subject.row.reason}: {words}")
         else:
-            task = MinimizeTask(
-                bench=bench,
-                selection=selection,
-                subject=subject,
-                how=how,
-                options=options,
-                watch=watch,
-                started=started,
-            )
-            if executing:
-                result = await executing.minimize(task)
-            else:
-                level = _level(options.level, subject, selection)
-                if level == "ptx" and subject.text is None:
-                    levels = ", ".join(_levels_of(compiler, subject.cell.cell.target))
-                    words = (
-                        f"there is no PTX, and a kernel of {compiler.title} is reduced at {levels}"
-                    )
-                    result = NothingToReduce(reason=f"{subject.row.reason}: {words}")
-                else:
-                    result = await _LEVELS[level](task)
+            result = await _LEVELS[level](task)
     if isinstance(result, Minimization):
         keep_reproducer(store, result, how.command)
     return result
@@ -191,24 +197,6 @@ def _executing(
     return None
 
 
-def _levels_of(compiler: FrontEnd, target: Target) -> tuple[str, ...]:
-    return (*compiler.levels, *((PTX,) if compiler.back_end(target).takes == PTX else ()))
-
-
-def _check_level(options: MinimizeOptions, selection: Selection) -> None:
-    compiler = front_end(selection.repro.front_end)
-    levels = _levels_of(compiler, selection.targets[0])
-    if selection.repro.ptx is not None or options.run:
-        return
-    if options.level not in ("auto", *levels):
-        are = f"a kernel of {compiler.title} is reduced at {', '.join(levels)}"
-        raise UsageError(f"--level {options.level}: {are}")
-    if options.script is not None and PTX not in levels:
-        raise UsageError(
-            f"--script is asked about PTX, and a kernel of {compiler.title} comes to none"
-        )
-
-
 def compilers_level(selection: Selection, row: Row) -> str | None:
     """The level of what the row's compiler is given: a module of IR, or source; None: neither."""
     files = (launch.spec.file for launch in selection.launches if launch.label == row.launch)
@@ -216,10 +204,8 @@ def compilers_level(selection: Selection, row: Row) -> str | None:
     return level if level in front_end(selection.repro.front_end).levels else None
 
 
-def _level(name: str, subject: Subject, selection: Selection) -> str:
+def _best_level(subject: Subject, selection: Selection) -> str:
     """What ptxas does not see is in the source; the rest is in the PTX too, which is quicker."""
-    if name != "auto":
-        return name
     row = subject.row
     is_unseen = subject.text is None or is_before_ptxas(row) or row.stage == Stage.LAUNCH.value
     return (compilers_level(selection, row) if is_unseen else None) or "ptx"

@@ -39,12 +39,11 @@ from harness.minimize.reduction.fingerprint import (
     lower_versions,
 )
 from harness.minimize.reduction.interest import (
-    AvailableVersions,
-    HeldBy,
     Interest,
     Predicate,
     PredicateAnswer,
     PtxOracle,
+    ToolVersions,
     VersionReactions,
     ask_installed,
     hold_in_place,
@@ -224,23 +223,21 @@ async def _interest(
     if is_failure and task.subject.row.verdict is not VerdictKind.TIMEOUT:
         await _fewest_flags(oracle, text, ptxas, fingerprint)
     own = oracle.question.target
-    held_by = HeldBy(
-        oracle=oracle,
+    held_by = ToolVersions(
+        name="ptxas",
         tool=ptxas,
-        versions=AvailableVersions(
-            name="ptxas",
-            installed=[install_ptxas(version) for version in installed_versions(PTXAS)],
-            available=lambda: [version for version, _ in available_ptxas()],
-            install=install_ptxas,
-            steps=8,
-        ),
+        oracle=oracle,
+        installed=[install_ptxas(version) for version in installed_versions(PTXAS)],
+        available=lambda: [version for version, _ in available_ptxas()],
+        install=install_ptxas,
+        steps=8,
         targets=[near for near in known_targets(own) if near.capability != own.capability],
         for_target=oracle.for_target,
     )
     versions = await ask_installed(held_by, text, oracle.limits)
     if condition is None and fingerprint.shows(versions.reactions[ptxas.version]):
         if accepting_neighbours(versions.answers(fingerprint), ptxas.version)[0] is None:
-            await _lower(oracle, held_by.versions, versions, ptxas, fingerprint)
+            await _lower(oracle, held_by, versions, fingerprint)
         await walk_the_index(held_by, versions, fingerprint, oracle.limits, task.watch.stage)
     tally = await _try_again(oracle, ptxas, fingerprint, versions)
     oracle.limits = _oracle_limits(oracle.limits, versions.reactions, ptxas.version)
@@ -286,9 +283,8 @@ async def _same_from_index(oracle: PtxOracle, text: str, ptxas: Assembler) -> As
 
 async def _lower(
     oracle: PtxOracle,
-    versions: AvailableVersions[Assembler],
+    held_by: ToolVersions[Assembler],
     original: VersionReactions[Assembler],
-    ptxas: Assembler,
     fingerprint: Fingerprint,
 ) -> None:
     """Take the lowest `.version` with which it still fails, if an older ptxas then accepts it.
@@ -300,7 +296,7 @@ async def _lower(
     lowered = None
     for version in lower_versions(facts.version) if facts else ():
         text = retarget(original.text, version=version)
-        answer = fingerprint.answer(await oracle.react(text, ptxas))
+        answer = fingerprint.answer(await oracle.react(text, held_by.tool))
         if answer is Answer.SAME:
             lowered = version
         elif answer is not Answer.UNTOLD:
@@ -308,10 +304,10 @@ async def _lower(
     if not lowered or not facts:
         return
     text = retarget(original.text, version=lowered)
-    trial = VersionReactions[Assembler](name=versions.name, text=text, as_version=lowered)
-    limits = structs.replace(oracle.limits, timeout=min(oracle.limits.timeout, versions.glance))
+    trial = VersionReactions[Assembler](name=held_by.name, text=text, as_version=lowered)
+    limits = structs.replace(oracle.limits, timeout=min(oracle.limits.timeout, held_by.glance))
     await try_on(oracle, trial, original.tools.values(), limits)
-    if accepting_neighbours(trial.answers(fingerprint), ptxas.version)[0]:
+    if accepting_neighbours(trial.answers(fingerprint), fingerprint.bad)[0]:
         original.text, original.as_version, original.reactions = text, lowered, trial.reactions
         original.notes.append(
             f"it has .version {lowered} in place of {facts.version}, so that older ptxas take it"
@@ -412,8 +408,10 @@ async def _without(
         return Ablation(instruction=instruction, is_needed=False, words=words)
     if most is not None and _undefined_count(text) > most:
         return needed("a register is read that nothing may have written (--defined)")
+    oracle, tools = interest.oracle, interest.versions.tools
+    assert oracle is not None, "there is no predicate"
     for version in fingerprint.checks:
-        reaction = await interest.react(text, version)
+        reaction = await oracle.react(text, tools[version])
         if not fingerprint.passes(version, reaction):
             return needed(f"ptxas {version}: {_did(reaction, fingerprint)}")
     if not await interest.is_held(text):

@@ -142,10 +142,6 @@ class Interest(Generic[T]):
     calls: int = 0
     costs: dict[str, Cost] = field(default_factory=dict)
 
-    def begin(self, text: str) -> asyncio.Future[bool]:
-        """A started test, as `harness.minimize.reduction.reducer` likes them."""
-        return asyncio.ensure_future(self.holds(text))
-
     def is_possible(self, text: str) -> bool:
         """Whether a text is worth asking about."""
         judge = self.predicate or self.oracle
@@ -176,16 +172,6 @@ class Interest(Generic[T]):
         self.calls += 1
         return await self.is_accepted(text)
 
-    async def react(self, text: str, version: str, *, to_the_end: bool = True) -> Reaction:
-        """What one version does with a text; without `to_the_end`, until the failure can come.
-
-        Raises:
-            InfrastructureError: this machine failed, twice.
-        """
-        assert self.oracle is not None, "a predicate has no versions"
-        ask = self.oracle.react if to_the_end else self.oracle.look
-        return await ask(text, self.versions.tools[version])
-
     async def react_all(self, text: str) -> dict[str, Reaction]:
         """What every version does with a text; a predicate has none.
 
@@ -197,10 +183,13 @@ class Interest(Generic[T]):
         return await ask_all(self.oracle, text, self.versions.tools.values())
 
     async def _passes(self, version: str, text: str) -> bool:
+        assert self.oracle is not None, "a predicate has no versions"
         must_show = self.fingerprint.required(version) is Answer.SAME
+        # Where the failure can no longer come, the rest says nothing.
+        ask = self.oracle.look if must_show else self.oracle.react
         for _ in range(self.tries if must_show else 1):
             self.calls += 1
-            reaction = await self.react(text, version, to_the_end=not must_show)
+            reaction = await ask(text, self.versions.tools[version])
             passes = self.fingerprint.passes(version, reaction)
             self.costs[version].add(refused=not passes, seconds=reaction.end.wall)
             if passes:
@@ -211,21 +200,6 @@ class Interest(Generic[T]):
 # What a version may take that is only looked at.
 GLANCE_SECONDS = 30.0
 _TIMES = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvailableVersions(Generic[T]):
-    """The versions of one compiler: those installed, and those of the package index.
-
-    `steps` is how many more are installed at most on either side to find one that accepts.
-    """
-
-    name: str
-    installed: Sequence[T]
-    available: Callable[[], Sequence[Version]]
-    install: Callable[[str], T]
-    steps: int
-    glance: float = GLANCE_SECONDS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -252,22 +226,29 @@ class VersionReactions(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBy(Generic[T]):
-    """What a level is held to: the tool that fails, how it is asked, and its other versions.
+class ToolVersions(Generic[T]):
+    """The tool that fails, by its `name` for people, how it is asked, and its other versions.
 
-    `for_target` gives what asks the tool for one of the other `targets`; None where it has no such
-    cell.
+    All that are `installed` are asked; of those that are `available` up to `steps` more are
+    installed on either side, to find one that accepts. One that is only looked at may take a
+    `glance` of seconds. `for_target` gives what asks the tool for one of the other `targets`; None
+    where it has no such cell.
     """
 
-    oracle: Oracle[T]
+    name: str
     tool: T
-    versions: AvailableVersions[T]
+    oracle: Oracle[T]
+    installed: Sequence[T]
+    available: Callable[[], Sequence[Version]]
+    install: Callable[[str], T]
+    steps: int
+    glance: float = GLANCE_SECONDS
     targets: Sequence[Target] = ()
     for_target: Callable[[Target], Awaitable[Oracle[T] | None]] | None = None
 
 
 async def hold_in_place(
-    held_by: HeldBy[T],
+    held_by: ToolVersions[T],
     versions: VersionReactions[T],
     fingerprint: Fingerprint,
     own: Target,
@@ -296,7 +277,7 @@ async def hold_in_place(
 
 
 async def held_elsewhere(
-    own: Target, held_by: HeldBy[T], versions: VersionReactions[T], fingerprint: Fingerprint
+    own: Target, held_by: ToolVersions[T], versions: VersionReactions[T], fingerprint: Fingerprint
 ) -> tuple[Fingerprint, Callable[[str], Awaitable[bool]] | None]:
     """The fingerprint with the nearest other target that accepts the original, and its question."""
     for target in sorted(held_by.targets, key=lambda near: abs(near.capability - own.capability)):
@@ -317,22 +298,25 @@ async def held_elsewhere(
 
 
 async def ask_installed(
-    held_by: HeldBy[T], text: str, limits: ResourceLimits
+    held_by: ToolVersions[T], text: str, limits: ResourceLimits
 ) -> VersionReactions[T]:
     """Try every installed version, and the tool in place of the installed one of its version.
 
     Raises:
         InfrastructureError: the tool cannot be started.
     """
-    oracle, versions, tool = held_by.oracle, held_by.versions, held_by.tool
-    reactions = VersionReactions[T](name=versions.name, text=text)
+    tool = held_by.tool
+    reactions = VersionReactions[T](name=held_by.name, text=text)
     reactions.tools[tool.version] = tool
-    reactions.reactions |= await ask_all(oracle, text, [tool], limits)
-    others = [version for version in versions.installed if version.version != tool.version]
+    reactions.reactions |= await ask_all(held_by.oracle, text, [tool], limits)
+    others = [version for version in held_by.installed if version.version != tool.version]
     # They may take as long as the one that fails, and somewhat longer where it ends early.
-    glance = max(versions.glance, _TIMES * reactions.reactions[tool.version].end.wall)
+    glance = max(held_by.glance, _TIMES * reactions.reactions[tool.version].end.wall)
     await try_on(
-        oracle, reactions, others, structs.replace(limits, timeout=min(limits.timeout, glance))
+        held_by.oracle,
+        reactions,
+        others,
+        structs.replace(limits, timeout=min(limits.timeout, glance)),
     )
     return reactions
 
@@ -354,7 +338,7 @@ async def try_on(
 
 
 async def walk_the_index(
-    held_by: HeldBy[T],
+    held_by: ToolVersions[T],
     original: VersionReactions[T],
     fingerprint: Fingerprint,
     limits: ResourceLimits,
@@ -364,23 +348,23 @@ async def walk_the_index(
 
     Until one accepts, or cannot do this at all, or enough were tried.
     """
-    versions, bad = held_by.versions, fingerprint.bad
+    bad = fingerprint.bad
     below, above = accepting_neighbours(original.answers(fingerprint), bad)
     if (below and above) or offline():
         return
     try:
-        index = await asyncio.to_thread(versions.available)
+        index = await asyncio.to_thread(held_by.available)
     except (InfrastructureError, UsageError) as error:
-        original.notes.append(f"only the installed {versions.name} were tried: {error}")
+        original.notes.append(f"only the installed {held_by.name} were tried: {error}")
         return
-    limits = structs.replace(limits, timeout=min(limits.timeout, versions.glance))
+    limits = structs.replace(limits, timeout=min(limits.timeout, held_by.glance))
 
     async def is_tried(version: str) -> bool:
-        tell(f"trying {versions.name} {version}")
+        tell(f"trying {held_by.name} {version}")
         try:
-            tool = await asyncio.to_thread(versions.install, version)
+            tool = await asyncio.to_thread(held_by.install, version)
         except (InfrastructureError, UsageError) as error:
-            original.notes.append(f"{versions.name} {version} was not tried: {error}")
+            original.notes.append(f"{held_by.name} {version} was not tried: {error}")
             return False
         await try_on(held_by.oracle, original, [tool], limits)
         return version in original.reactions
@@ -393,7 +377,7 @@ async def walk_the_index(
         for version in outwards if accepting is None else ():
             if version not in original.reactions:
                 steps += 1
-                if steps > versions.steps or not await is_tried(version):
+                if steps > held_by.steps or not await is_tried(version):
                     break
             # What cannot do this text or target at all will not learn it further out.
             if fingerprint.answer(original.reactions[version]) in (Answer.ACCEPTS, Answer.UNTOLD):

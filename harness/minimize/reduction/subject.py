@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
-from harness.cells.evaluate import Evaluate, Evaluated, evaluate
+from harness.cells.evaluate import Evaluate, Evaluated
 from harness.cells.places import record_of
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
@@ -80,11 +80,11 @@ async def find_subject(
     run: int,
     search: SubjectSearch,
     tell: Callable[[str], None],
-    how_it_is: Evaluate | None = None,
+    how_it_is: Evaluate,
 ) -> Subject | NothingToReduce:
     """The first config that fails, or meets the condition; else the first that is sick.
 
-    `how_it_is` executes a cell; else it is compiled.
+    `how_it_is` compiles a cell, or executes it.
 
     Raises:
         CaptureError: the launch cannot be captured.
@@ -116,7 +116,7 @@ async def find_subject(
 
 
 async def _in_order(
-    bench: Workbench, cells: Sequence[PlannedCell], how_it_is: Evaluate | None = None
+    bench: Workbench, cells: Sequence[PlannedCell], how_it_is: Evaluate
 ) -> AsyncGenerator[Evaluated, None]:
     """Each cell evaluated, in their order; as many are on their way as there are jobs."""
     waiting: deque[asyncio.Task[Evaluated]] = deque()
@@ -124,7 +124,7 @@ async def _in_order(
     try:
         while True:
             for cell in itertools.islice(remaining, bench.jobs - len(waiting)):
-                waiting.append(asyncio.ensure_future((how_it_is or evaluate)(bench, cell)))
+                waiting.append(asyncio.ensure_future(how_it_is(bench, cell)))
             if not waiting:
                 return
             yield await waiting[0]

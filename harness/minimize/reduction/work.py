@@ -473,7 +473,10 @@ class Work(Generic[T]):
             max_tests=budget,
             is_time_up=lambda: deadline is not None and time.monotonic() > deadline,
         )
-        result = await self.level.reduce(self.best, self.interest.begin, effort=effort, watch=hear)
+        holds = self.interest.holds
+        result = await self.level.reduce(
+            self.best, lambda text: asyncio.ensure_future(holds(text)), effort=effort, watch=hear
+        )
         self._take(result.document)
         self.tests = before + result.tests
         for name, count in result.ledger.items():

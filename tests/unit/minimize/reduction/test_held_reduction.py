@@ -14,8 +14,7 @@ from harness.bisect.contrast import other_targets
 from harness.io.processes.hub import ResourceLimits
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
 from harness.minimize.reduction.interest import (
-    AvailableVersions,
-    HeldBy,
+    ToolVersions,
     VersionReactions,
     ask_installed,
     held_elsewhere,
@@ -103,11 +102,16 @@ def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> Work[Version]:
 
     async def inner() -> Work[Version]:
         oracle, tools = Fake(rules), {version: Version(version) for version in rules}
-        versions = AvailableVersions(
-            name="Triton", installed=list(tools.values()), available=list, install=Version, steps=0
-        )
         fingerprint = Fingerprint(bad=bad, signature=signature("bug").key)
-        held_by = HeldBy(oracle=oracle, tool=tools[bad], versions=versions)
+        held_by = ToolVersions(
+            name="Triton",
+            tool=tools[bad],
+            oracle=oracle,
+            installed=list(tools.values()),
+            available=list,
+            install=Version,
+            steps=0,
+        )
         tried = await ask_installed(held_by, ORIGINAL, LIMITS)
         own = Target.parse("sm_80")
         folder = MinimizedFolder(path=tmp_path / "o", suffix=".txt").open(ORIGINAL, resume=False)
@@ -207,14 +211,15 @@ def test_the_index_is_walked_where_nothing_installed_accepts(
         from packaging.version import Version as Number
 
         oracle, bad = Fake(rules), Version("5.0")
-        versions = AvailableVersions(
+        held_by = ToolVersions(
             name="Triton",
+            tool=bad,
+            oracle=oracle,
             installed=[bad],
             available=lambda: [Number(version) for version in sorted(rules)],
             install=Version,
             steps=2,
         )
-        held_by = HeldBy(oracle=oracle, tool=bad, versions=versions)
         found = await ask_installed(held_by, ORIGINAL, LIMITS)
         await walk_the_index(held_by, found, fingerprint, LIMITS, heard.append)
         return found
@@ -243,14 +248,15 @@ def held_for(*accepts: str) -> tuple[str | None, list[str], bool | None]:
         return oracles.get(str(target))
 
     async def inner() -> tuple[str | None, list[str], bool | None]:
-        versions = AvailableVersions(
-            name="Triton", installed=[], available=list, install=Version, steps=0
-        )
         own = Target.parse("sm_120a")
-        held_by = HeldBy(
-            oracle=Fake({}),
+        held_by = ToolVersions(
+            name="Triton",
             tool=Version("2.0"),
-            versions=versions,
+            oracle=Fake({}),
+            installed=[],
+            available=list,
+            install=Version,
+            steps=0,
             targets=other_targets(own),
             for_target=for_target,
         )

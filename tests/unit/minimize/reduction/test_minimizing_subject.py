@@ -41,16 +41,14 @@ class Cells:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_configs_are_compiled_side_by_side_and_heard_in_order(
-    monkeypatch: pytest.MonkeyPatch, jobs: int
-) -> None:
+def test_configs_are_compiled_side_by_side_and_heard_in_order(jobs: int) -> None:
     cells = Cells()
-    monkeypatch.setattr(module, "evaluate", cells.evaluate)
+    evaluate = cast("Any", cells.evaluate)
 
     async def heard(until: int) -> list[int]:
         found: list[int] = []
         bench = cast("Any", SimpleNamespace(jobs=jobs))
-        async with aclosing(module._in_order(bench, cast("Any", range(5)))) as evaluated:
+        async with aclosing(module._in_order(bench, cast("Any", range(5)), evaluate)) as evaluated:
             async for done in evaluated:
                 found.append(cast("int", done))
                 if len(found) == until:
