@@ -36,9 +36,10 @@ from harness.run.raw_ptx import BufferWords, RawInputs
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
 from harness.values.errors import TriageError
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import RunRow
 from harness.values.kernel import Repro
 from harness.values.toolchain import GPU, SASS
+from harness.values.verdict import VerdictKind
 
 _WORDS = 1024
 _RANDOM = np.random.default_rng(29)
@@ -103,14 +104,14 @@ async def executed(ptx: str, way: GpuWay, on: str, ptxas: list[str]) -> GpuRepor
 
 def tell(program: str, rows: Sequence[RunRow]) -> None:
     """A line for each ptxas and level: all verdicts, and the reason of the gravest."""
-    kinds = list(RunVerdict)
+    kinds = list(VerdictKind)
     groups: dict[str, list[RunRow]] = {}
     for row in rows:
         groups.setdefault(str(row.cell).rpartition("/")[2], []).append(row)
     for assembler, own in groups.items():
         verdicts = ",".join(str(row.run) for row in own)
         wrong = [row for row in own if row.run not in ("right", "consistent", "ran")]
-        wrong.sort(key=lambda row: (row.run == "not_run", kinds.index(RunVerdict(row.run))))
+        wrong.sort(key=lambda row: (row.run == "not_run", kinds.index(row.run)))
         reason = wrong[0].run_reason.replace("\n", " ")[:200] if wrong else ""
         print(program, assembler, verdicts, reason, sep="\t", flush=True)
 

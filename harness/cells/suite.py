@@ -64,7 +64,7 @@ class TestOnTarget(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wrong(self) -> list[RunRow]:
         """Configs whose PTX was executed, and something was found."""
-        return [row for row in self.runs if row.run.is_wrong]
+        return [row for row in self.runs if row.run.is_failure]
 
     @property
     def words(self) -> str:
@@ -252,7 +252,7 @@ def suite_said(results: Sequence[FileResult]) -> list[Block]:
         f"{_name(row)}, {row.target}: {row.run.value}: {row.run_reason}"
         for result in results
         for row in result.runs
-        if row.run.is_wrong
+        if row.run.is_failure
     )
     for title, lines in (("Failing:", failures), ("Not captured:", refusals(results))):
         if lines:
@@ -271,8 +271,8 @@ def _lines(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
             counts.setdefault((_name(row), row.target), Counter())[word] += 1
         for executed in result.runs:
             own = counts.setdefault((_name(executed), executed.target), Counter())
-            own["executed"] += executed.run.is_fine or executed.run.is_wrong
-            own["wrong"] += executed.run.is_wrong
+            own["executed"] += executed.run.is_fine_run or executed.run.is_failure
+            own["wrong"] += executed.run.is_failure
     tones = {"sick": Tone.POOR, "failing": Tone.BAD, "wrong": Tone.BAD, "ok": Tone.GOOD}
     for (kernel, target), own in sorted(counts.items()):
         yield (

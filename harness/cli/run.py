@@ -48,9 +48,10 @@ from harness.run.run_table import (
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.tables.samples import samples_said
 from harness.values.errors import UsageError
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import RunRow
 from harness.values.row import SCHEMA
 from harness.values.toolchain import EMULATOR, GPU, SASS, takes_cubins
+from harness.values.verdict import VerdictKind
 
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
 
@@ -436,7 +437,7 @@ def _dump(report: RawReport, folder: Path) -> None:
 def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:
     if any(row.is_accused for row in rows):
         return 1
-    return 4 if has_failures or any(row.run is RunVerdict.NOT_RUN for row in rows) else 0
+    return 4 if has_failures or any(row.run is VerdictKind.NOT_RUN for row in rows) else 0
 
 
 # Cubins: their SASS emulated, or on a GPU: here, elsewhere by a command, or elsewhere by a file.
@@ -517,4 +518,4 @@ def _show(report: GpuReport, *, as_json: bool) -> int:
         print_said(times_said(rows, report.device.name))
     if any(row.is_accused for row in rows):
         return 1
-    return 4 if any(row.run is RunVerdict.NOT_RUN for row in rows) else 0
+    return 4 if any(row.run is VerdictKind.NOT_RUN for row in rows) else 0

@@ -240,7 +240,7 @@ class IrOracles(TritonOracles):
             launch = launch.run_as(trials_of(_PLAIN, races=care is not Care.FAIR), _SMALL)
             evidence = await run(launch, plain, trusted)
             judgement = judge(evidence)
-            if not judgement.verdict.is_fine:
+            if not judgement.verdict.is_fine_run:
                 raise NotRunError(f"without stages it is {judgement.verdict}: {judgement.reason}")
             buffers = evidence.ran[0].buffers
             if not all(is_finite(evidence.values(one, buffers)) for one in evidence.tensors):

@@ -49,7 +49,7 @@ from harness.run.schedules import (
 )
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, StorageError, TriageError
-from harness.values.execution import LaunchVariant, RunRow, RunVerdict
+from harness.values.execution import LaunchVariant, RunRow
 from harness.values.outcome import Lowering
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, Compiler, takes_cubins, without_evidence
@@ -219,7 +219,7 @@ class TritonOracles:
                 words = f"{where}: {stub.row.verdict.value}, {stub.row.reason}"
                 return Answer(vote=Vote.FAILS, words=words, signature=key)
         answer = await self._executed(bench, source, cell, lowering, care, left)
-        if answer.signature == RunVerdict.WRONG_RESULT.value:
+        if answer.signature == VerdictKind.WRONG_RESULT.value:
             variant = await source.variant(cell.record, cell.cell.target)
             if overflows(variant, bench.store.artifacts.get):
                 words = f"{where}: the interpreter's values overflow: the order of sums decides"
@@ -267,7 +267,7 @@ class TritonOracles:
             judgement = judge(evidence)
         except NotRunError as error:
             return Answer(vote=Vote.UNTOLD, words=str(error))
-        if judgement.verdict.is_wrong and care is Care.FAIR:
+        if judgement.verdict.is_failure and care is Care.FAIR:
             thorough = replace(source, trials=default_trials())
             answer = _of_row((await OnEmulator(source=thorough).execute(bench, cell)).row)
             if answer.is_hit or not is_gluon:
@@ -330,17 +330,17 @@ def _of_row(row: RunRow) -> Answer:
     return structs.replace(answer, race=races[0][1]) if answer.is_hit and races else answer
 
 
-def as_answer(verdict: RunVerdict, words: str, schedule: str | None, *, orders: int) -> Answer:
+def as_answer(verdict: VerdictKind, words: str, schedule: str | None, *, orders: int) -> Answer:
     """What a launch came to in so many orders; `schedule` lists those in which it is wrong."""
-    if not verdict.is_wrong:
-        is_right = verdict.is_fine and verdict is not RunVerdict.RAN
+    if not verdict.is_failure:
+        is_right = verdict.is_fine_run and verdict is not VerdictKind.RAN
         return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
     kind = verdict.value
-    if verdict is RunVerdict.WRONG_RESULT and len((schedule or "").split(", ")) < orders:
+    if verdict is VerdictKind.WRONG_RESULT and len((schedule or "").split(", ")) < orders:
         kind = f"{kind} {SOME_ORDERS}"
-    elif verdict in (RunVerdict.RACE, RunVerdict.NONDETERMINISTIC):
+    elif verdict in (VerdictKind.RACE, VerdictKind.NONDETERMINISTIC):
         kind = f"{kind}, {SOME_ORDERS}"
-    elif verdict is not RunVerdict.WRONG_RESULT and schedule not in (None, _QUICK[0]):
+    elif verdict is not VerdictKind.WRONG_RESULT and schedule not in (None, _QUICK[0]):
         # No order is tried behind a fault; those before came to their end.
         kind = f"{kind} {SOME_ORDERS}"
     return Answer(vote=Vote.WRONG, words=words, signature=kind)

@@ -24,7 +24,7 @@ from harness.report.claims import (
 )
 from harness.report.dossier import Dossier, Upstream
 from harness.tables.file_templates import config_label, markdown_code
-from harness.values.execution import RaceFacts, RunVerdict
+from harness.values.execution import RaceFacts
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
@@ -347,7 +347,7 @@ def schedule_sentence(ledger: Ledger, d: Dossier) -> str:
     subject = markdown_code(place.file if place else d.function)
     reference = f", held to {row.reference}" if row.reference else ""
     several = "schedules" if "," in (row.schedule or "") else "schedule"
-    wrong = "; no value is affected" if row.run is RunVerdict.RACE else "; it goes wrong"
+    wrong = "; no value is affected" if row.run is VerdictKind.RACE else "; it goes wrong"
     sentence = f"What {subject} computes{reference}{wrong} under the {several} {row.schedule}"
     sentence += " (order of warps / completion of asynchronous operations)."
     return ledger.say(sentence, is_seen(place, row))

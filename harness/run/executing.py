@@ -33,7 +33,7 @@ from harness.run.references import Another
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError
-from harness.values.execution import RunRow, RunVerdict, TraceFacts
+from harness.values.execution import RunRow, TraceFacts
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, GPU, TRITON, Compiler
@@ -61,7 +61,7 @@ class Executed:
 
         `is_infra`: this machine failed, and the row says nothing of the kernel.
         """
-        kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
+        kind = VerdictKind.INFRA if is_infra else row.run
         result = replace(
             compiled,
             cell=row.cell,
@@ -151,10 +151,10 @@ class OnEmulator(Executor):
                 reason = "; ".join(filter(None, (judgement.reason, words)))
                 judgement = dataclasses.replace(judgement, reason=reason)
         except EmptyGridError as error:
-            judgement = Judgement(verdict=RunVerdict.RAN, reason=str(error))
+            judgement = Judgement(verdict=VerdictKind.RAN, reason=str(error))
         except (NotRunError, InfrastructureError) as error:
             is_infra = isinstance(error, InfrastructureError)
-            judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
+            judgement = Judgement(verdict=VerdictKind.NOT_RUN, reason=str(error))
         body = None
         ptx = trail.lowering.artifacts.get("ptx") if trail.lowering else None
         if trail.lowering and ptx:
@@ -257,7 +257,7 @@ def executed_of(
         triton=compiler.version if compiler and compiler.kind == TRITON else None,
         ptxas=EMULATOR,
         ptxas_origin=EMULATOR,
-        verdict=VerdictKind(row.run.value),
+        verdict=row.run,
         reason=row.run_reason,
         ptx_sha256=ptx,
         ptx_body_sha256=body,

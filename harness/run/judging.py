@@ -20,10 +20,10 @@ from harness.run.comparing import Difference, compare
 from harness.run.emulator_jobs import Ran
 from harness.run.launch import RunEvidence, Trusted
 from harness.values.cell import CellId
-from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
+from harness.values.execution import OutputFacts, RaceFacts, RunRow
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, EVIDENCE, without_evidence
-from harness.values.verdict import Signature, Stage
+from harness.values.verdict import Signature, Stage, VerdictKind
 
 # Faults and races of a run in words, and what of them identifies a bug.
 
@@ -101,14 +101,14 @@ def race_facts(
 
 EMULATOR_WORDS = "the emulator"
 EMULATED_PTX = "the emulated PTX"
-BY_VALUE = (RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC)
+BY_VALUE = (VerdictKind.WRONG_RESULT, VerdictKind.NONDETERMINISTIC)
 """What is said of values; under some schedules only, it may be."""
 
-FAULTS: dict[str, RunVerdict] = {
-    "memory_fault": RunVerdict.MEMORY_FAULT,
-    "hang": RunVerdict.HANG,
-    "trap": RunVerdict.LAUNCH_FAILED,
-    "assertion": RunVerdict.LAUNCH_FAILED,
+FAULTS: dict[str, VerdictKind] = {
+    "memory_fault": VerdictKind.MEMORY_FAULT,
+    "hang": VerdictKind.HANG,
+    "trap": VerdictKind.LAUNCH_FAILED,
+    "assertion": VerdictKind.LAUNCH_FAILED,
 }
 
 
@@ -116,7 +116,7 @@ FAULTS: dict[str, RunVerdict] = {
 class Judgement:
     """A verdict with all that a row tells of it."""
 
-    verdict: RunVerdict
+    verdict: VerdictKind
     reason: str
     schedule: str | None = None
     reference: str | None = None
@@ -167,16 +167,16 @@ def judge(evidence: RunEvidence) -> Judgement:
     if stuck and launch.resident == launch.fits:
         fault = stuck.faults[0]
         hang = Judgement(
-            verdict=RunVerdict.HANG,
+            verdict=VerdictKind.HANG,
             reason=f"{evidence.how}: {fault_words(fault)}; more do not fit on the target",
             schedule=schedule_words(stuck.trial.schedule),
-            signature=signature_of(RunVerdict.HANG, fault_identity(fault)),
+            signature=signature_of(VerdictKind.HANG, fault_identity(fault)),
         )
         return _of_sample(hang, stuck)
     judgement = _judge_all(
         replace(evidence, ran=tuple(ran for ran in evidence.ran if ran is not stuck))
     )
-    if launch.resident and judgement.verdict.is_fine and not (stuck and stuck.is_sample):
+    if launch.resident and judgement.verdict.is_fine_run and not (stuck and stuck.is_sample):
         words = f"it ends with {launch.resident:,} of {launch.blocks:,} blocks at once, too"
         if stuck:
             words = f"a grid hangs that does not fit as a whole: {fault_words(stuck.faults[0])}"
@@ -198,9 +198,9 @@ def _of_sample(judgement: Judgement, sample: Ran) -> Judgement:
         return judgement
     programs = f"{sample.ctas:,} of {sample.ctas_of:,} programs were run (--programs)"
     reason = f"{judgement.reason}; {programs}"
-    if judgement.verdict in (RunVerdict.HANG, RunVerdict.UNINITIALISED):
+    if judgement.verdict in (VerdictKind.HANG, VerdictKind.UNINITIALISED):
         # They may wait for programs that are left out, or read what these write.
-        return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason)
+        return Judgement(verdict=VerdictKind.NOT_RUN, reason=reason)
     return replace(judgement, reason=reason)
 
 
@@ -214,10 +214,10 @@ def _judge(evidence: RunEvidence) -> Judgement:
     has_orders = {ran.trial.schedule.warps for ran in evidence.runs} >= {"first", "last"}
     is_alike, is_near = (
         len(results) == 1 and has_orders,
-        has_orders and not judgement.verdict.is_wrong,
+        has_orders and not judgement.verdict.is_failure,
     )
     races = race_facts(all_races, is_alike=is_alike, is_near=is_near)
-    if judgement.verdict.is_wrong:
+    if judgement.verdict.is_failure:
         return replace(judgement, races=races)
     for assertion in evidence.launch.asserted:
         if not assertion.holds and evidence.is_rounding(assertion):
@@ -231,9 +231,9 @@ def _judge(evidence: RunEvidence) -> Judgement:
     if serious:
         judgement = replace(
             judgement,
-            verdict=RunVerdict.RACE,
+            verdict=VerdictKind.RACE,
             reason=f"{serious[0].what}; the values are not affected under these schedules",
-            signature=signature_of(RunVerdict.RACE, race_words(serious[0])),
+            signature=signature_of(VerdictKind.RACE, race_words(serious[0])),
         )
     elif races:
         lanes = next((race.what for race in races if race.kind == "lanes"), None)
@@ -248,7 +248,7 @@ def _not_run(evidence: RunEvidence) -> Judgement | None:
     refusal = next((ran.refusal for ran in evidence.runs if ran.refusal), None)
     reason = refusal or evidence.problem
     if reason and not any(ran.faults for ran in evidence.runs):
-        return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason)
+        return Judgement(verdict=VerdictKind.NOT_RUN, reason=reason)
     return None
 
 
@@ -369,7 +369,7 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     schedules = _schedules(evidence.runs)
     if agreeing is None:
         return Judgement(
-            verdict=RunVerdict.RAN,
+            verdict=VerdictKind.RAN,
             reason=(
                 f"{evidence.how}: came to its end{rounding}; there is nothing to compare it with"
             ),
@@ -379,9 +379,9 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     is_right = agreeing in independent
     against = [each.trusted.words for each in independent if not each.trusted.may_differ]
     words = "" if is_right else "".join(f", not with {words}" for words in against)
-    verdict = RunVerdict.RIGHT if is_right else RunVerdict.CONSISTENT
+    verdict = VerdictKind.RIGHT if is_right else VerdictKind.CONSISTENT
     if agreeing.trusted.is_same_config:
-        verdict, words = RunVerdict.AS_INTERPRETED, f", for the same config{words}"
+        verdict, words = VerdictKind.AS_INTERPRETED, f", for the same config{words}"
     ratios = [output.error_ratio for output in agreeing.outputs if output.error_ratio is not None]
     if ratios:
         words += f"; its error is {max(ratios):.2f} times that of the repro's baseline at most"
@@ -416,13 +416,13 @@ def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | N
         covered = sorted(output.name for output in match.outputs if output.differing is not None)
         message = f"{assertion.where}: {assertion.message}"
         return Judgement(
-            verdict=RunVerdict.WRONG_RESULT,
+            verdict=VerdictKind.WRONG_RESULT,
             reason=f"{evidence.how}: the file's own assertion fails: {message}{also}",
             schedule=", ".join(result.schedules for result in results),
             reference=values.words,
             outputs=tuple(_outputs(evidence, results[0].runs[0])),
             signature=signature_of(
-                RunVerdict.WRONG_RESULT, f"refused by an assertion: {', '.join(covered)}"
+                VerdictKind.WRONG_RESULT, f"refused by an assertion: {', '.join(covered)}"
             ),
         )
     return None
@@ -440,7 +440,7 @@ def _wrong(
     if compared.trusted.is_pipelined:
         values = f"{worst.actual:.6g} and {worst.expected:.6g}; which of them is right is not known"
     return Judgement(
-        verdict=RunVerdict.WRONG_RESULT,
+        verdict=VerdictKind.WRONG_RESULT,
         reason=(
             f"{evidence.how}: {only}{words} from {compared.trusted.words}, by up to "
             f"{worst.max_abs:.3g}; first at {worst.where}: {values}"
@@ -448,7 +448,7 @@ def _wrong(
         schedule=schedules,
         reference=compared.trusted.words,
         outputs=compared.outputs,
-        signature=signature_of(RunVerdict.WRONG_RESULT, names),
+        signature=signature_of(VerdictKind.WRONG_RESULT, names),
     )
 
 
@@ -465,7 +465,7 @@ def beside_gpu(judgement: Judgement, measured: Iterable[RunRow], ptx: str) -> Ju
         words = f"latent on {row.device}, which left what {row.schedule} leave each time (--on gpu)"
         reason = f"{EVIDENCE[EMULATOR]}: {words}; {without_evidence(judgement.reason)}"
     else:
-        is_same = row.run is RunVerdict.RIGHT and row.reference == EMULATOR_WORDS
+        is_same = row.run is VerdictKind.RIGHT and row.reference == EMULATOR_WORDS
         words = "its cubin computes the same" if is_same else row.run.value
         reason = f"{judgement.reason}; on {row.device} (--on gpu): {words}"
     return replace(judgement, reason=reason)
@@ -502,12 +502,12 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
     if empty:
         details += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
     return Judgement(
-        verdict=RunVerdict.UNINITIALISED,
+        verdict=VerdictKind.UNINITIALISED,
         reason=f"{evidence.how}: {names} depends on {cause}{details}",
         schedule=schedule_words(evidence.garbage[0].trial.schedule),
         outputs=outputs,
         signature=signature_of(
-            RunVerdict.UNINITIALISED,
+            VerdictKind.UNINITIALISED,
             f"{names} on {family(read.place.instruction)}" if read else f"depends: {names}",
         ),
     )
@@ -525,12 +525,12 @@ def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgemen
         _, words, names = differing(compared.outputs)
         schedule = schedule_words(result.runs[0].trial.schedule)
         return Judgement(
-            verdict=RunVerdict.NONDETERMINISTIC,
+            verdict=VerdictKind.NONDETERMINISTIC,
             reason=f"{evidence.how}: {words} between the schedules {first_words} and {schedule}",
             schedule=schedule,
             reference=base.words,
             outputs=compared.outputs,
-            signature=signature_of(RunVerdict.NONDETERMINISTIC, names),
+            signature=signature_of(VerdictKind.NONDETERMINISTIC, names),
         )
     return None
 
@@ -546,7 +546,7 @@ def _schedules(runs: Iterable[Ran]) -> str:
     return ", ".join(schedule_words(ran.trial.schedule) for ran in runs)
 
 
-def signature_of(verdict: RunVerdict, words: str) -> Signature:
+def signature_of(verdict: VerdictKind, words: str) -> Signature:
     """What was executed, as a kind of failure; `words` without numbers of one run."""
     return Signature(
         stage=Stage.RUN.value,

@@ -35,11 +35,12 @@ from harness.run.references import REFERENCE_FILE, CellReferences, References
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.cell import CellId, same_place
 from harness.values.errors import TriageError, UsageError
-from harness.values.execution import Inputs, LaunchVariant, RunVerdict
+from harness.values.execution import Inputs, LaunchVariant
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
+from harness.values.verdict import VerdictKind
 
 
 def require_values(selection: Selection) -> None:
@@ -296,8 +297,8 @@ class RecordedLaunch(LaunchSource):
         launch = replace(await references.hold(launch), baseline=await references.baseline())
         evidence = evidence_of(launch, emulated, get)
         verdict = judge(evidence).verdict
-        if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.CONSISTENT, RunVerdict.RAN):
-            is_wrong = verdict is RunVerdict.WRONG_RESULT
+        if verdict in (VerdictKind.WRONG_RESULT, VerdictKind.CONSISTENT, VerdictKind.RAN):
+            is_wrong = verdict is VerdictKind.WRONG_RESULT
             launch = await references.hold_to_interpreters(launch, is_wrong=is_wrong)
             evidence = evidence_of(launch, emulated, get)
         return evidence

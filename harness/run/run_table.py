@@ -14,16 +14,26 @@ import numpy.typing as npt
 
 from harness.run.judging import as_document
 from harness.tables.rows import suspect_lines
-from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, SaidLine, Tone, say
+from harness.tables.said import (
+    BLANK,
+    Block,
+    Counted,
+    GridColumn,
+    SaidGrid,
+    SaidLine,
+    Tone,
+    say,
+    verdict_said,
+)
 from harness.tables.summary import plural
 from harness.tables.survivors import common_ground
 from harness.values.check import Agreement
-from harness.values.execution import FINE_RUNS, RunRow, RunVerdict, TraceFacts, TraceStep
+from harness.values.execution import RunRow, TraceFacts, TraceStep
 from harness.values.row import SCHEMA
 from harness.values.timing import Faster, TimeMs, compare_times
 from harness.values.toolchain import EVIDENCE, SASS
+from harness.values.verdict import VerdictKind
 
-_TONES = {**dict.fromkeys(FINE_RUNS, Tone.GOOD), RunVerdict.NOT_RUN: Tone.FAINT}
 _RACES = 3
 _PRINTED = 20
 _SHOWN = 16
@@ -53,8 +63,7 @@ def _groups(rows: Sequence[RunRow]) -> list[Block]:
         first, others = group[0], [row.config for row in rows if row not in group]
         where = common_ground([row.config for row in group], others)
         words = f"{f' [{where}]' if where else ''}: {first.run_reason}"
-        verdict = say(first.run.value, _TONES.get(first.run, Tone.BAD))
-        lines.append(Counted(len(group), verdict + say(words)))
+        lines.append(Counted(len(group), verdict_said(first.run, [say(words)])))
         lines += _race_lines(first)
         lines += [say(f"        printed: {line}", Tone.FAINT) for line in first.printed[:_PRINTED]]
         if len(first.printed) > _PRINTED:
@@ -65,10 +74,10 @@ def _groups(rows: Sequence[RunRow]) -> list[Block]:
 
 def _by_verdict(rows: Sequence[RunRow]) -> list[list[RunRow]]:
     """Rows of one verdict and signature together, what is wrong first."""
-    groups: dict[tuple[RunVerdict, str], list[RunRow]] = {}
+    groups: dict[tuple[VerdictKind, str], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((row.run, row.run_signature or row.run_reason), []).append(row)
-    return sorted(groups.values(), key=lambda group: not group[0].run.is_wrong)
+    return sorted(groups.values(), key=lambda group: not group[0].run.is_failure)
 
 
 _DISAGREEMENT = {
@@ -206,9 +215,8 @@ def _cubins(rows: Sequence[RunRow]) -> list[Block]:
     lines: list[Block] = []
     for group in _by_verdict(rows):
         tools = ", ".join(dict.fromkeys(map(_tool, group)))
-        run = group[0].run
-        verdict = say(f"  {run.value}", _TONES.get(run, Tone.BAD))
-        lines += [verdict + say(f"  {tools}"), say(f"      {group[0].run_reason}")]
+        verdict = verdict_said(group[0].run, [say(f"  {tools}")])
+        lines += [say("  ") + verdict, say(f"      {group[0].run_reason}")]
     return [*lines, *_sanitized(rows)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.tables.rows import columns_of, fate_words, heading_of, lifted_of
 from harness.tables.samples import Sample, untried
 from harness.tables.summary import Summary, failure_words, summary_columns
-from harness.tables.survivors import HEALTHY, group_rows, survivors
+from harness.tables.survivors import group_rows, survivors
 from harness.values.row import Row
 
 # They differ from run to run, or mean something on one machine only.
@@ -30,7 +30,7 @@ def rows_as_markdown(
         fates = [
             f"- {len(fate.rows)} `{fate.verdict.value}`{fate_words(fate)}"
             for fate in grouped.fates
-            if fate.verdict not in HEALTHY
+            if not fate.verdict.is_healthy
         ]
         suspects = Counter(row.suspect for row in group if row.suspect)
         fates += [f"- {count} statically suspect: {words}" for words, count in suspects.items()]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
 from harness.tables.samples import Sample, samples_said, untried
-from harness.tables.survivors import HEALTHY, Fate, group_rows, survivors
+from harness.tables.survivors import Fate, group_rows, survivors
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
@@ -174,7 +174,7 @@ def _fates_said(rows: Sequence[Row]) -> list[Block]:
     lines: list[Block] = [
         Counted(len(fate.rows), verdict_said(fate.verdict, [say(fate_words(fate))]))
         for fate in survivors(rows).fates
-        if fate.verdict not in HEALTHY
+        if not fate.verdict.is_healthy
     ]
     # What could not be checked of those that compile: `ok` claims nothing of it.
     reasons = (row.reason for row in rows if row.verdict is VerdictKind.OK)

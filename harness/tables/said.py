@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from harness.values.execution import FINE_RUNS
 from harness.values.verdict import VerdictKind
 
 
@@ -87,14 +86,10 @@ def say(words: str, tone: Tone = Tone.PLAIN) -> SaidLine:
 
 BLANK = say("")
 
-_TONES = {
-    VerdictKind.OK: Tone.GOOD,
-    VerdictKind.SICK: Tone.POOR,
-    **dict.fromkeys(map(VerdictKind, FINE_RUNS), Tone.GOOD),
-}
-
 
 def verdict_said(verdict: VerdictKind, more: Sequence[SaidLine] = ()) -> SaidLine:
     """A verdict in its tone, and what follows it."""
-    tone = _TONES.get(verdict, Tone.BAD if verdict.fails else Tone.FAINT)
+    tone = Tone.BAD if verdict.fails else Tone.FAINT
+    if verdict.compiles:
+        tone = Tone.GOOD if verdict.is_healthy else Tone.POOR
     return sum(more, say(verdict.value, tone))

@@ -9,15 +9,12 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from harness.values.execution import FINE_RUNS
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 
 Settings: TypeAlias = Mapping[str, Scalar]
-HEALTHY = (VerdictKind.OK, *map(VerdictKind, FINE_RUNS))
-"""Verdicts that need no words."""
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +197,7 @@ def _natural(word: str) -> tuple[int, int, str]:
 
 def _headline(rows: Sequence[Row], untried: int) -> str:
     total = len(rows)
-    healthy = [row for row in rows if row.verdict in HEALTHY]
+    healthy = [row for row in rows if row.verdict.is_healthy]
     sick = [row for row in rows if row.verdict is VerdictKind.SICK]
     failed = sum(row.verdict.fails for row in rows)
     unknown = total - len(healthy) - len(sick) - failed

@@ -11,45 +11,7 @@ from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
 from harness.values.row import Row
 from harness.values.timing import TimeMs
-
-
-class RunVerdict(StrEnum):
-    """What a run means.
-
-    `RIGHT` agrees with something other than the same config of the kernel: what its author or the
-    launch code says, or another config in Triton's interpreter. `AS_INTERPRETED` agrees with its
-    own config in Triton's interpreter: the compiler did what the source says, whether or not that
-    is right. `CONSISTENT` agrees with other compiled configs of the kernel alone. `RAN` came to its
-    end alike under all schedules, and there is nothing to compare it with.
-    `NOT_RUN` is never a pass.
-    """
-
-    RIGHT = "right"
-    AS_INTERPRETED = "as_interpreted"
-    CONSISTENT = "consistent"
-    RAN = "ran"
-    WRONG_RESULT = "wrong_result"
-    RACE = "race"
-    NONDETERMINISTIC = "nondeterministic"
-    MEMORY_FAULT = "memory_fault"
-    UNINITIALISED = "uninitialised"
-    HANG = "hang"
-    LAUNCH_FAILED = "launch_failed"
-    NOT_RUN = "not_run"
-
-    @property
-    def is_fine(self) -> bool:
-        """It came to its end, and nothing was found."""
-        return self in FINE_RUNS
-
-    @property
-    def is_wrong(self) -> bool:
-        """Something was found."""
-        return not self.is_fine and self is not RunVerdict.NOT_RUN
-
-
-FINE_RUNS = (RunVerdict.RIGHT, RunVerdict.AS_INTERPRETED, RunVerdict.CONSISTENT, RunVerdict.RAN)
-"""From the strongest to the weakest."""
+from harness.values.verdict import VerdictKind
 
 
 class ArgumentKind(StrEnum):
@@ -267,7 +229,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     triton: str | None
     on: str
-    run: RunVerdict
+    run: VerdictKind
     run_reason: str
     run_signature: str | None = None
     ptx_sha256: str | None = None
@@ -294,10 +256,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     def is_accused(self) -> bool:
         """Whether it ran wrong, a sanitizer found an error, or other configs compute otherwise."""
         differs = self.check is not None and self.check.status is Agreement.DIFFERS
-        return differs or self.run.is_wrong or any(tool.errors for tool in self.sanitizers)
+        return differs or self.run.is_failure or any(tool.errors for tool in self.sanitizers)
 
     @property
     def counted_races(self) -> tuple[RaceFacts, ...]:
         """Those that are not notes: formal ones only where they alone are the verdict."""
         serious = tuple(race for race in self.races if not race.formal)
-        return serious or (self.races if self.run is RunVerdict.RACE else ())
+        return serious or (self.races if self.run is VerdictKind.RACE else ())

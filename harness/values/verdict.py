@@ -24,7 +24,11 @@ class Says(StrEnum):
 class VerdictKind(StrEnum):
     """What a compile or a run means; "could not tell" is one of them, never a pass.
 
-    `ran` came to its end, with nothing to compare it with.
+    Of runs, `right` agrees with something other than the same config of the kernel: what its author
+    or the launch code says, or another config in Triton's interpreter. `as_interpreted` agrees with
+    its own config in Triton's interpreter: the compiler did what the source says, whether or not
+    that is right. `consistent` agrees with other compiled configs of the kernel alone. `ran` came
+    to its end alike under all schedules, and there is nothing to compare it with.
     """
 
     # `VERDICTS`, below, has what is known of each.
@@ -59,6 +63,11 @@ class VerdictKind(StrEnum):
     def compiles(self) -> bool:
         """A kernel came out that does the work, as far as was tried: compiled, or executed too."""
         return VERDICTS[self].says is Says.WORKS
+
+    @property
+    def is_healthy(self) -> bool:
+        """It compiles, and nothing is to be said against what came out."""
+        return self.compiles and self is not VerdictKind.SICK
 
     @property
     def fails(self) -> bool:

@@ -84,7 +84,7 @@ def merit(row: Row, turns: float = 1.0) -> tuple[float, ...]:
 
 
 def _standing(kind: VerdictKind) -> int:
-    if kind is VerdictKind.OK or kind.is_fine_run:
+    if kind.is_healthy:
         return 0
     return 1 if kind is VerdictKind.SICK else 3 if kind.tells_nothing else 2
 

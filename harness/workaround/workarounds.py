@@ -212,18 +212,14 @@ def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
     troubled = [(cell, row) for cell, row in zip(cells, rows, strict=True) if _is_trouble(row)]
     if not troubled:
         return cells[0]
-    healthy = any(_is_fine(row.verdict) for row in rows)
+    healthy = any(row.verdict.is_healthy for row in rows)
     compiling = [pair for pair in troubled if pair[1].verdict.compiles]
     # Where something works, what fails is the trouble; else what is left to a user is.
     return (compiling if compiling and not healthy else troubled)[0][0]
 
 
 def _is_trouble(row: Row) -> bool:
-    return not row.verdict.tells_nothing and not _is_fine(row.verdict)
-
-
-def _is_fine(kind: VerdictKind) -> bool:
-    return kind is VerdictKind.OK or kind.is_fine_run
+    return not row.verdict.tells_nothing and not row.verdict.is_healthy
 
 
 @dataclass(frozen=True, slots=True)

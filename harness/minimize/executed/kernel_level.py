@@ -66,7 +66,7 @@ from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of
 from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
 from harness.values.errors import TriageError
-from harness.values.execution import LaunchVariant, RunRow, RunVerdict
+from harness.values.execution import LaunchVariant, RunRow
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, VerdictKind
 
@@ -114,7 +114,7 @@ async def _minimize_source(
     source = SourceForm(launch=standalone.launch, layout=form, barriers=count_barriers(text))
     oracle, row = await oracle_of(bench, cell, executor, source)
     verdict = row.run
-    if verdict is RunVerdict.WRONG_RESULT:
+    if verdict is VerdictKind.WRONG_RESULT:
         task.watch.stage("looking for a target, or a Triton, with which the same file is right")
         comparing = await _source_held_to(task, executor, oracle, text)
         if isinstance(comparing, str):
@@ -164,7 +164,7 @@ async def _source_held_to(
                 continue
             run = (await executor.execute(task.bench, beside)).row.run
             # A race is only the verdict where the values are right under every schedule.
-            if not (run.is_fine or run is RunVerdict.RACE):
+            if not (run.is_fine_run or run is VerdictKind.RACE):
                 continue
         except TriageError:
             continue
@@ -172,7 +172,7 @@ async def _source_held_to(
             oracle,
             beside=beside.launch,
             beside_compiler=compiler,
-            is_free_of_races=run.is_fine,
+            is_free_of_races=run.is_fine_run,
             words=f"what it computes for {there} with {compiler.name}",
         )
         reaction = await comparing.react(text, mine)
@@ -288,7 +288,7 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
     reasons: list[str] = []
 
     def is_compared(row: RunRow) -> bool:
-        return row.run is RunVerdict.WRONG_RESULT
+        return row.run is VerdictKind.WRONG_RESULT
 
     for ir in await ir_texts(bench, cell):
         task.watch.stage(f"executing what the {ir.role} becomes")
@@ -327,7 +327,7 @@ async def _ir_held_to(
     launch = await source.launch_of(cell, await lower_cell(task.bench, cell))
     plain = replace(oracle, trusted=(await source.held(cell, launch)).trusted)
     alone = await plain.react(ir.text, cell.compiler)
-    if alone.verdict.value != RunVerdict.WRONG_RESULT.value:
+    if alone.verdict is not VerdictKind.WRONG_RESULT:
         return f"it gives {alone.verdict.value}: {alone.reason}"
     task.watch.stage(f"looking for what is right, made of the same {ir.role}")
     async for comparing in _besides(task, oracle, ir):

@@ -44,8 +44,9 @@ from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs, raw_launch
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import UsageError
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import RunRow
 from harness.values.toolchain import BUNDLED, TRITON, Assembler
+from harness.values.verdict import VerdictKind
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class MeasuredPtx(LaunchSource):
     launch: PtxLaunch
     destination: Destination
     unwritten: int = 0
-    expected: tuple[tuple[RunVerdict, str | None], ...] = ()
+    expected: tuple[tuple[VerdictKind, str | None], ...] = ()
     same: dict[str, RunRow] = field(default_factory=dict)
     _together: Together[str, tuple[Executed, ...]] = field(init=False)
 
@@ -92,7 +93,7 @@ class MeasuredPtx(LaunchSource):
         launch, get = self._launch(text), self.bench.store.artifacts.get
         emulated = await emulate(self.bench, launch.emulation)
         judgement = judge(evidence_of(launch, emulated.value, get))
-        if not judgement.verdict.is_fine:
+        if not judgement.verdict.is_fine_run:
             words = f"the PTX itself: {judgement.verdict.value}: {judgement.reason}"
             return PredicateAnswer(Answer.OTHER, words)
         results = await self._together.ask(text)
@@ -159,7 +160,7 @@ class MeasuredPtx(LaunchSource):
             if (row.run, row.run_signature) == expected:
                 continue
             tool = row.cell.rpartition("/")[2].partition(":")[2]
-            accepts = result is results[0] and row.run.is_fine
+            accepts = result is results[0] and row.run.is_fine_run
             return PredicateAnswer(
                 Answer.ACCEPTS if accepts else Answer.OTHER,
                 f"{tool}: {row.run.value}: {row.run_reason}",

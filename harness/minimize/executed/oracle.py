@@ -36,11 +36,11 @@ from harness.run.judging import Judgement, is_formal, judge, race_words
 from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
 from harness.run.launching import NotRunError, launch_of_text
 from harness.run.schedules import read_schedules, trials_of
-from harness.values.execution import LaunchVariant, RunRow, RunVerdict
+from harness.values.execution import LaunchVariant, RunRow
 from harness.values.outcome import ProcessEnd
 from harness.values.standalone import FileLaunch, FileLayout
 from harness.values.toolchain import Compiler
-from harness.values.verdict import Stage, Verdict, VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 
 _PLAIN = Schedule(warps="lockstep", completion="early")
 
@@ -185,7 +185,7 @@ class ExecutedOracle(Oracle[Compiler]):
             once = await self._once(launched.emulation, ptx)
             trusted, contents = await self._trusted(text, tool, limits)
         except NotRunError as error:
-            return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error)))
+            return reaction_of_run(Judgement(verdict=VerdictKind.NOT_RUN, reason=str(error)))
         emulated = once.emulated
         contents = {**contents, **once.contents}
 
@@ -195,11 +195,11 @@ class ExecutedOracle(Oracle[Compiler]):
 
         evidence = evidence_of(replace(launched, trusted=trusted), emulated, get)
         judgement = judge(evidence)
-        is_wrong = judgement.verdict is RunVerdict.WRONG_RESULT
+        is_wrong = judgement.verdict is VerdictKind.WRONG_RESULT
         # Beside it the same text is free of garbage: then garbage is the compiler's doing.
         if is_wrong and self.beside is None and _has_garbage(emulated.runs):
             reason = "it depends on what nothing wrote"
-            judgement = Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason)
+            judgement = Judgement(verdict=VerdictKind.UNINITIALISED, reason=reason)
         return ExecutedCase(text=ptx, evidence=evidence, judgement=judgement)
 
     async def allocates(self, text: str) -> bool:
@@ -236,7 +236,7 @@ class ExecutedOracle(Oracle[Compiler]):
             )
             verdict = judge_compilation(evidence)
             reason = f"it does not compile: {verdict.kind.value}, {verdict.reason}"
-            return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=reason))
+            return reaction_of_run(Judgement(verdict=VerdictKind.NOT_RUN, reason=reason))
         return lowered
 
     def _launch(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Launch:
@@ -290,7 +290,7 @@ async def oracle_of(
         cell=cell,
         variant=await executor.source.variant(cell.record),
         trials=executor.source.trials,
-        glance=trials_of(schedules, races=row.run is RunVerdict.RACE),
+        glance=trials_of(schedules, races=row.run is VerdictKind.RACE),
         budget=executor.source.budget,
         form=form,
         formal=executor.source.selection.formal,
@@ -310,14 +310,12 @@ def _has_garbage(runs: tuple[Ran, ...]) -> bool:
 
 def reaction_of_run(judgement: Judgement) -> Reaction:
     """A verdict of a run, as fingerprints want it."""
-    kind = VerdictKind(judgement.verdict.value)
-    verdict = Verdict(kind=kind, reason=judgement.reason, stage=Stage.RUN)
     return Reaction(
-        verdict=verdict.kind,
-        reason=verdict.reason,
-        is_accepted=kind.is_fine_run,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        is_accepted=judgement.verdict.is_fine_run,
         end=ProcessEnd(),
-        stage=verdict.stage,
+        stage=Stage.RUN,
         signature=judgement.signature,
-        fields={"verdict": kind.value, "stage": str(Stage.RUN)},
+        fields={"verdict": judgement.verdict.value, "stage": str(Stage.RUN)},
     )

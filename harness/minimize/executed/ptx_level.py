@@ -42,8 +42,9 @@ from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs, RawLaunch, 
 from harness.run.recorded_launch import RecordedLaunch, lower_cell
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, default_trials, read_schedules
 from harness.values.errors import UsageError
-from harness.values.execution import Argument, RunVerdict
+from harness.values.execution import Argument
 from harness.values.toolchain import EMULATOR
+from harness.values.verdict import VerdictKind
 
 _MOST = 8
 RUN_PTX = f"triage run min.ptx --inputs {LAUNCH_INPUTS}"
@@ -126,8 +127,8 @@ def _differing(
         )
 
 
-_FAULTS = frozenset({RunVerdict.MEMORY_FAULT, RunVerdict.HANG, RunVerdict.LAUNCH_FAILED})
-_BY_VALUE = frozenset({RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC})
+_FAULTS = frozenset({VerdictKind.MEMORY_FAULT, VerdictKind.HANG, VerdictKind.LAUNCH_FAILED})
+_BY_VALUE = frozenset({VerdictKind.WRONG_RESULT, VerdictKind.NONDETERMINISTIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +210,7 @@ class EmulatedPtx:
         if values.get(name) == expected.values.get(name):
             return None
         judgement, reason = self._judge(once), "another value comes out"
-        if judgement.verdict in (*_FAULTS, RunVerdict.NOT_RUN):
+        if judgement.verdict in (*_FAULTS, VerdictKind.NOT_RUN):
             reason = f"{judgement.verdict.value}: {judgement.reason}"
         return PredicateAnswer(Answer.OTHER, reason)
 
@@ -249,9 +250,9 @@ def find_entry(text: str, preferred: str | None) -> Entry | None:
 def compared(observed: Observed, original: Observed) -> PredicateAnswer:
     """Whether two texts do the same, as far as a reduction is about it."""
     mine, expected = observed.judgement, original.judgement
-    if mine.verdict is RunVerdict.NOT_RUN:
+    if mine.verdict is VerdictKind.NOT_RUN:
         return PredicateAnswer(Answer.UNTOLD, f"{mine.verdict.value}: {mine.reason}")
-    if mine.verdict.is_fine:
+    if mine.verdict.is_fine_run:
         return PredicateAnswer(Answer.ACCEPTS, f"{mine.verdict.value}: {mine.reason}")
     keys = [
         judgement.signature.key if judgement.signature else None for judgement in (mine, expected)
@@ -260,7 +261,7 @@ def compared(observed: Observed, original: Observed) -> PredicateAnswer:
         return PredicateAnswer(Answer.OTHER, f"{mine.verdict.value}: {mine.reason}")
     if expected.verdict in _BY_VALUE and observed.values != original.values:
         return PredicateAnswer(Answer.OTHER, "another value comes out under some schedule")
-    if expected.verdict is RunVerdict.MEMORY_FAULT and not set(observed.faults) <= set(
+    if expected.verdict is VerdictKind.MEMORY_FAULT and not set(observed.faults) <= set(
         original.faults
     ):
         return PredicateAnswer(Answer.OTHER, f"another address: {observed.faults[0]}")
@@ -375,8 +376,8 @@ async def minimize_executed_ptx(
     assert predicate.original is not None
     judgement = predicate.original.judgement
     assert judgement.signature is not None, "it goes wrong"
-    is_defined = task.options.is_defined or judgement.verdict is RunVerdict.UNINITIALISED
-    if judgement.verdict is RunVerdict.UNINITIALISED:
+    is_defined = task.options.is_defined or judgement.verdict is VerdictKind.UNINITIALISED
+    if judgement.verdict is VerdictKind.UNINITIALISED:
         predicate.unwritten = count_unwritten(case.text)
     files = launch_files(predicate.launch, predicate.files, predicate.contents)
     work = await reduce_by(
@@ -438,7 +439,7 @@ async def hold(
 
 def _right(case: ExecutedCase) -> Trusted:
     """What the wrong values are compared with; another schedule, where schedules disagree."""
-    if case.judgement.verdict is RunVerdict.WRONG_RESULT:
+    if case.judgement.verdict is VerdictKind.WRONG_RESULT:
         return next(
             trusted for trusted in case.launch.trusted if trusted.words == case.judgement.reference
         )
@@ -449,7 +450,7 @@ def _right(case: ExecutedCase) -> Trusted:
 
 def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | None) -> EmulatedPtx:
     emulation, evidence = case.launch.emulation, case.evidence
-    is_wrong = element is not None and case.judgement.verdict is RunVerdict.WRONG_RESULT
+    is_wrong = element is not None and case.judgement.verdict is VerdictKind.WRONG_RESULT
     launch = replace(
         written_launch(case.text, emulation),
         tensors=(element.tensor,) if element else tuple(evidence.tensors),
@@ -491,7 +492,7 @@ def written_launch(text: str, emulation: Emulation) -> PtxLaunch:
 def _budget(case: ExecutedCase) -> Budget:
     executed = max((ran.executed for ran in case.evidence.ran), default=0)
     most = max(_LEAST_INSTRUCTIONS, _MORE * executed)
-    if case.judgement.verdict is RunVerdict.HANG:
+    if case.judgement.verdict is VerdictKind.HANG:
         most = min(most, _HANGING)
     budget = case.launch.emulation.budget
     return replace(budget, max_instructions=min(most, budget.max_instructions))

@@ -35,8 +35,9 @@ from harness.run.judging import (
     signature_of,
 )
 from harness.run.launch import RunEvidence, Trusted, tensors_of
-from harness.values.execution import Argument, OutputFacts, RunVerdict
+from harness.values.execution import Argument, OutputFacts
 from harness.values.toolchain import EVIDENCE, GPU, SASS
+from harness.values.verdict import VerdictKind
 
 # What the PTX ISA leaves open in a program, and the same program with other choices.
 #
@@ -386,17 +387,17 @@ class Referee:
             f"{self.how}: latent {where}: every run left what {self.peer} leaves under "
             f"{orders}; {emulated}"
         )
-        if judgement.verdict is RunVerdict.RIGHT:
+        if judgement.verdict is VerdictKind.RIGHT:
             reason = f"{judgement.reason}; {self.peer} leaves this under {orders} only: {emulated}"
         return replace(judgement, reason=reason, schedule=orders)
 
     def _judge(self, case: Measured) -> Judgement:
         # What the emulator saw end takes a GPU no such time.
-        is_told = self.emulated is not None or self.judgement.verdict is RunVerdict.HANG
+        is_told = self.emulated is not None or self.judgement.verdict is VerdictKind.HANG
         buffers = self.evidence.launch.emulation.buffers
         failure = judge_end(case, buffers, self.gpu, is_told=is_told)
         if failure:
-            is_fault = failure.verdict.is_wrong and case.runs[-1].status != "refused"
+            is_fault = failure.verdict.is_failure and case.runs[-1].status != "refused"
             return self._accused(case, failure) if is_fault else failure
         first, *repeats = case.ended
         for run in repeats:
@@ -426,7 +427,7 @@ class Referee:
     def _fault_of_ptx(self) -> str | None:
         """What is wrong with the program itself, with every compiler."""
         judgement = self.judgement
-        if not judgement.verdict.is_wrong or judgement.verdict is RunVerdict.WRONG_RESULT:
+        if not judgement.verdict.is_failure or judgement.verdict is VerdictKind.WRONG_RESULT:
             return None
         return f"the PTX itself: {judgement.verdict.value}, {judgement.reason}"
 
@@ -450,10 +451,10 @@ class Referee:
             words = f"{words} between two orders of one cubin"
             return _not_run(f"{self.how}, and cannot tell: {words}; {self._alone}", outputs)
         return Judgement(
-            verdict=RunVerdict.NONDETERMINISTIC,
+            verdict=VerdictKind.NONDETERMINISTIC,
             reason=f"{self.how}: {words} between two runs of the same cubin on the same inputs",
             outputs=outputs,
-            signature=signature_of(RunVerdict.NONDETERMINISTIC, names),
+            signature=signature_of(VerdictKind.NONDETERMINISTIC, names),
         )
 
     def _is_of_ptx(self, run: GpuRun) -> bool:
@@ -474,10 +475,10 @@ class Referee:
         ):
             names = ", ".join(self.freedom.undefined[:4])
             return Judgement(
-                verdict=RunVerdict.UNINITIALISED,
+                verdict=VerdictKind.UNINITIALISED,
                 reason=f"the result depends on registers that nothing wrote: {names}; no cubin is "
                 "accused",
-                signature=signature_of(RunVerdict.UNINITIALISED, "depends on registers"),
+                signature=signature_of(VerdictKind.UNINITIALISED, "depends on registers"),
             )
         return None
 
@@ -487,7 +488,7 @@ class Referee:
         if any(output.differing for output in outputs):
             return None
         return Judgement(
-            verdict=RunVerdict.RIGHT,
+            verdict=VerdictKind.RIGHT,
             reason=f"{self.how}: agrees with {trusted.words}{more}",
             reference=trusted.words,
             outputs=outputs,
@@ -498,13 +499,13 @@ class Referee:
         trusted = self.evidence.launch.trusted
         author = next((reference for reference in trusted if reference.is_final), None)
         if author and (agreement := self._agreement(run, author)):
-            if not self.is_emulated or judgement.verdict is not RunVerdict.RACE:
+            if not self.is_emulated or judgement.verdict is not VerdictKind.RACE:
                 return agreement
             # No order that was emulated shows it in values.
             reason = f"{agreement.reason}; {judgement.reason}"
             return replace(judgement, reason=reason, outputs=agreement.outputs)
         if emulated is None:
-            if judgement.verdict in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
+            if judgement.verdict in (VerdictKind.MEMORY_FAULT, VerdictKind.LAUNCH_FAILED):
                 # It is wrong all the same. Not where it took too long there: a GPU is faster.
                 return replace(judgement, reason=f"it came to an end; {self._fault_of_ptx()}")
             return self._without_referee(case, run)
@@ -512,7 +513,7 @@ class Referee:
         agreement = self._agreement(run, emulated, more)
         if agreement is None:
             return self._differs(case, run, emulated, author)
-        if judgement.verdict.is_fine:
+        if judgement.verdict.is_fine_run:
             return agreement
         reason = f"agrees with {self.peer}, which says of the PTX: {judgement.reason}"
         if self.is_emulated:
@@ -535,7 +536,7 @@ class Referee:
         witnesses = self._witnesses(case)
         # One of the same ptxas says most: what is said depends on no other that went along.
         witnesses.sort(key=lambda words: words.split()[:2] != case.words.split()[:2])
-        if author and self.judgement.verdict is RunVerdict.RIGHT:
+        if author and self.judgement.verdict is VerdictKind.RIGHT:
             witnesses = [author.words]
         outputs = self._outputs(run.buffers, emulated.buffers)
         worst, words, names = differing(outputs)
@@ -545,11 +546,11 @@ class Referee:
         if not witnesses:
             return _not_run(f"{self.how}, and cannot tell: {words}; {self._alone}", outputs)
         return Judgement(
-            verdict=RunVerdict.WRONG_RESULT,
+            verdict=VerdictKind.WRONG_RESULT,
             reason=f"{self.how}: {words}; {witnesses[0]} agrees with {self.peer}",
             reference=self.peer,
             outputs=outputs,
-            signature=signature_of(RunVerdict.WRONG_RESULT, f"ptxas: {names}"),
+            signature=signature_of(VerdictKind.WRONG_RESULT, f"ptxas: {names}"),
         )
 
     def _without_referee(self, case: Measured, run: GpuRun) -> Judgement:
@@ -573,7 +574,7 @@ class Referee:
                 return agreement
         words = f"agrees with {len(peers)} other cubins" if peers else "came to its end, alike"
         return Judgement(
-            verdict=RunVerdict.RAN,
+            verdict=VerdictKind.RAN,
             reason=f"{self.how}: {words}; there is nothing to compare it with: {reason}",
         )
 
@@ -596,7 +597,7 @@ def judge_end(
         return _not_run(case.problem)
     if not case.runs:
         return _not_run("the GPU's machine gave no result for it: the run was cut off")
-    last, verdict = case.runs[-1], RunVerdict.MEMORY_FAULT
+    last, verdict = case.runs[-1], VerdictKind.MEMORY_FAULT
     if last.status == "refused":
         return _refused(last, gpu)
     if case.on == SASS and last.status != "ended":
@@ -604,14 +605,14 @@ def judge_end(
         signature = signature_of(verdict, last.call)
         return Judgement(verdict=verdict, reason=f"{case.how}: {last.words}", signature=signature)
     if last.status == "hang":
-        verdict, words = RunVerdict.HANG, f"no end within {last.seconds or 0:g} s"
+        verdict, words = VerdictKind.HANG, f"no end within {last.seconds or 0:g} s"
         if not is_told:
             why = "whether it ends is not known: run it with a larger --gpu-timeout"
             return _not_run(f"measured, and not finished: {words}; {why}")
     elif last.status == "died":
         words = f"the process died by signal {last.signal}"
     elif last.status == "fault":
-        verdict = RunVerdict.LAUNCH_FAILED if last.code in _TRAPS else verdict
+        verdict = VerdictKind.LAUNCH_FAILED if last.code in _TRAPS else verdict
         words = f"{last.name} ({last.code}): {last.words}"
     elif guard := next((guard for run in case.runs for guard in run.guards), None):
         words = f"{guard.bytes} bytes {guard.side} {buffers[guard.buffer].name} were written"
@@ -635,14 +636,14 @@ def _refused(run: GpuRun, gpu: GpuFacts) -> Judgement:
             f"memory and {gpu.max_threads:,} threads"
         )
     return Judgement(
-        verdict=RunVerdict.LAUNCH_FAILED,
+        verdict=VerdictKind.LAUNCH_FAILED,
         reason=f"measured: {run.call}: {run.name} ({run.code}): {run.words}{limit}",
-        signature=signature_of(RunVerdict.LAUNCH_FAILED, run.name),
+        signature=signature_of(VerdictKind.LAUNCH_FAILED, run.name),
     )
 
 
 def _not_run(reason: str, outputs: tuple[OutputFacts, ...] = ()) -> Judgement:
-    return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason, outputs=outputs)
+    return Judgement(verdict=VerdictKind.NOT_RUN, reason=reason, outputs=outputs)
 
 
 def _number(value: float | None) -> str:
@@ -689,7 +690,7 @@ def judge_digests(
     elif _ATOMICS.search(ptx):
         words += ", and it has atomic operations, whose order is open"
     return Judgement(
-        verdict=RunVerdict.RAN,
+        verdict=VerdictKind.RAN,
         reason=f"measured: {words}; at this size nothing is compared with a reference",
     )
 
@@ -763,11 +764,11 @@ def _differs(outputs: tuple[OutputFacts, ...], beside: str, most: int) -> Judgem
             f"measured, and cannot tell: {words}, and nothing says which is right", outputs
         )
     return Judgement(
-        verdict=RunVerdict.WRONG_RESULT,
+        verdict=VerdictKind.WRONG_RESULT,
         reason=f"measured: {words}, and {most} cubins of the launch agree with one another",
         reference=beside,
         outputs=outputs,
-        signature=signature_of(RunVerdict.WRONG_RESULT, f"configs: {names}"),
+        signature=signature_of(VerdictKind.WRONG_RESULT, f"configs: {names}"),
     )
 
 

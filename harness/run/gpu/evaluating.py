@@ -51,10 +51,11 @@ from harness.run.raw_ptx import RawInputs, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import RunRow
 from harness.values.kernel import Repro
 from harness.values.timing import time_of
 from harness.values.toolchain import GPU, SASS
+from harness.values.verdict import VerdictKind
 
 TRIP_PAUSE = 0.3
 """Seconds without another question until a trip begins; one takes seconds by itself."""
@@ -301,7 +302,7 @@ async def judge_trip(
     }
     for case in trip.cases:
         if case.problem:
-            judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=case.problem)
+            judgement = Judgement(verdict=VerdictKind.NOT_RUN, reason=case.problem)
             results[id(case)] = _executed(case, judgement, answers.gpu, Measured(words=""))
     return [results[id(case)] for case in trip.cases if not case.is_witness]
 
@@ -311,7 +312,7 @@ def _with_peers(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Ju
     digests: dict[int, CubinDigest] = {}
     for number, (case, measured, judgement) in enumerate(judged):
         launch = trip.launches[case.launch or 0]
-        if not launch.digest or judgement.verdict is not RunVerdict.RAN:
+        if not launch.digest or judgement.verdict is not VerdictKind.RAN:
             continue
         options = front_end(case.compiled.compiler).options
         config = {name: value for name, value in case.cell.config.items if name not in options}

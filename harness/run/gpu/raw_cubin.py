@@ -21,10 +21,10 @@ from harness.run.raw_ptx import RawInputs, RawLaunch, RawReport, as_named, as_wr
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
-from harness.values.execution import RunVerdict
 from harness.values.kernel import Config
 from harness.values.target import Target
 from harness.values.toolchain import NO_ASSEMBLER, SASS
+from harness.values.verdict import VerdictKind
 
 _LARGEST = 1 << 28
 _POINTER = 8
@@ -89,7 +89,7 @@ async def run_cubin(
         emulated = await emulate_cubin(bench, sha256, launch.emulation, tell)
         checks = (await check_schedule(bench, sha256, name),) if sanitize else ()
     if isinstance(emulated, str):
-        judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=emulated)
+        judgement = Judgement(verdict=VerdictKind.NOT_RUN, reason=emulated)
         row = run_row(raw.named(cell), judgement, on=SASS, triton=None, sanitizers=checks)
         return RawReport(row=row, notes=tuple(notes), before={}, after={})
     emulation, runs = emulated

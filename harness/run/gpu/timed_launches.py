@@ -20,9 +20,9 @@ from harness.run.gpu.trip import ShapedLaunches, Trip
 from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.execution import RunVerdict
 from harness.values.row import Row
 from harness.values.timing import TimeMs, time_of
+from harness.values.verdict import VerdictKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def _timed_launch(measured: Measured, launch: Launch, gpu: GpuFacts, store: Stor
     text = store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
     judgement = judge_digests(measured, buffers, text, gpu)
     problem = None
-    if judgement.verdict is not RunVerdict.RAN:
+    if judgement.verdict is not VerdictKind.RAN:
         problem = judgement.reason.removeprefix("measured: ")
     elif times is None or not times.ms:
         problem = times.words if times else "its machine gave no time for it"

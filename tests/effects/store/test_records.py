@@ -11,7 +11,8 @@ from store_cases import filled
 from harness.store.merge import open_foreign
 from harness.store.schema import EVIDENCE_KINDS, RECORD_KINDS
 from harness.store.store import Store
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import RunRow
+from harness.values.verdict import VerdictKind
 
 pytest_plugins = ("store_fixtures",)
 
@@ -85,7 +86,7 @@ def test_executions_are_merged_once(tmp_path: Path) -> None:
         target="sm_90a",
         triton="3.6.0",
         on="gpu",
-        run=RunVerdict.RIGHT,
+        run=VerdictKind.RIGHT,
         run_reason="",
     )
     with Store.open(tmp_path / "other") as other:

@@ -7,7 +7,8 @@ import pytest
 
 from harness.hunt.triton_oracles import as_answer, overflows
 from harness.run.comparing import ELEMENTS
-from harness.values.execution import Argument, ArgumentKind, Buffer, LaunchVariant, RunVerdict
+from harness.values.execution import Argument, ArgumentKind, Buffer, LaunchVariant
+from harness.values.verdict import VerdictKind
 
 
 def left_by_the_interpreter(values: np.ndarray, dtype: str) -> tuple[LaunchVariant, bytes]:
@@ -51,16 +52,16 @@ def test_whole_numbers_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("verdict", "schedule", "is_latent"),
     [
-        (RunVerdict.HANG, "first/early", False),
-        (RunVerdict.HANG, "first/late", True),
-        (RunVerdict.MEMORY_FAULT, "last/late", True),
-        (RunVerdict.WRONG_RESULT, "first/early, first/late, last/early, last/late", False),
-        (RunVerdict.WRONG_RESULT, "first/late, last/late", True),
-        (RunVerdict.RACE, None, True),
+        (VerdictKind.HANG, "first/early", False),
+        (VerdictKind.HANG, "first/late", True),
+        (VerdictKind.MEMORY_FAULT, "last/late", True),
+        (VerdictKind.WRONG_RESULT, "first/early, first/late, last/early, last/late", False),
+        (VerdictKind.WRONG_RESULT, "first/late, last/late", True),
+        (VerdictKind.RACE, None, True),
     ],
 )
 def test_what_comes_about_in_some_orders_alone_is_latent(
-    verdict: RunVerdict, schedule: str | None, *, is_latent: bool
+    verdict: VerdictKind, schedule: str | None, *, is_latent: bool
 ) -> None:
     answer = as_answer(verdict, "words", schedule, orders=4)
     assert answer.is_hit

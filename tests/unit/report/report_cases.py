@@ -35,7 +35,7 @@ from harness.report.dossier import (
 )
 from harness.report.issue import render_report
 from harness.values.cell import CellId
-from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
+from harness.values.execution import OutputFacts, RaceFacts, RunRow
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
@@ -326,7 +326,7 @@ RAN = RunRow(
     target="sm_100a",
     triton="3.6.0",
     on="emulator",
-    run=RunVerdict.WRONG_RESULT,
+    run=VerdictKind.WRONG_RESULT,
     run_reason="emulated PTX: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated",
     run_signature="ba9876543210",
     reference="num_stages=1 on sm_80, emulated",

@@ -37,7 +37,7 @@ from harness.report.gate import Private, inspect_report
 from harness.report.gather import required_fields
 from harness.report.issue import render_report, report_document, report_page
 from harness.report.paragraphs import REQUIRED, escaped, observed_words
-from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
+from harness.values.execution import OutputFacts, RaceFacts, RunRow
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import VerdictKind
 
@@ -255,7 +255,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
         target=wrong.target,
         triton="3.6.0",
         on="emulator",
-        run=RunVerdict.WRONG_RESULT,
+        run=VerdictKind.WRONG_RESULT,
         run_reason=reason,
         reference="num_stages=1 on sm_80, emulated",
         schedule="first/late",
@@ -288,7 +288,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
         what="no fence.proxy.async orders them",
         words="",
     )
-    racing = structs.replace(executed, run=RunVerdict.RACE, races=(race,))
+    racing = structs.replace(executed, run=VerdictKind.RACE, races=(race,))
     text = render_report(replace(dossier, executed=racing), Upstream.TRITON).text
     assert "held to num_stages=1 on sm_80, emulated; no value is affected under the" in text
     named = "write-read, shared memory, in the letter of the memory model alone: `k.py:3` and PTX"

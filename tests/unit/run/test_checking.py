@@ -15,8 +15,9 @@ from harness.run.checking import check_of
 from harness.run.run_table import runs_said
 from harness.tables.terminal import for_terminal
 from harness.values.check import Agreement, Interpretation, LaunchComparison, SameProgram
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import RunRow
 from harness.values.outcome import LaunchFacts, RaisedError
+from harness.values.verdict import VerdictKind
 
 
 def described(dtype: str) -> list[dict[str, object]]:
@@ -114,7 +115,7 @@ def test_a_run_says_it_under_its_own_words_and_counts_it_as_a_failure() -> None:
             target="sm_80",
             triton="3.9.0",
             on="emulator",
-            run=RunVerdict.AS_INTERPRETED,
+            run=VerdictKind.AS_INTERPRETED,
             run_reason="agrees",
             check=check_of(record(block), FOUND),
             suspect="BLOCK=64 covers 64 of n=128" if block == 64 else None,

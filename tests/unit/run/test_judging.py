@@ -14,7 +14,8 @@ from gpu_emulator.values import Budget, Fault, Place, Race, Schedule, Uninitiali
 from harness.run.emulator_jobs import Emulation, JobBuffer, Ran, RunTrial
 from harness.run.judging import judge
 from harness.run.launch import Launch, RunEvidence, Trusted
-from harness.values.execution import Argument, ArgumentKind, Assertion, RunVerdict
+from harness.values.execution import Argument, ArgumentKind, Assertion
+from harness.values.verdict import VerdictKind
 
 EARLY = Schedule(warps="first", completion="early")
 LATE = Schedule(warps="first", completion="late")
@@ -88,7 +89,7 @@ def test_right_names_what_it_was_compared_with_and_what_it_wrote() -> None:
     found = judge(
         evidence((EARLY, buffers(), {}), (LATE, buffers(), {}), trusted={"a reference": buffers()})
     )
-    assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "a reference")
+    assert (found.verdict, found.reference) == (VerdictKind.RIGHT, "a reference")
     assert found.schedule == "first/early, first/late"
     assert found.signature is None
     assert [(each.name, each.dtype, each.elements) for each in found.outputs] == [
@@ -116,13 +117,13 @@ def test_what_the_isa_leaves_open_is_named_so() -> None:
     lanes = Uninitialised(space="lanes", place=PLACE, count=1, what="reads lane 20")
     other: Any = (replace(EARLY, garbage=1), buffers([9] * 4), {})
     found = judge(evidence((EARLY, buffers(), {"uninitialised": (lanes,)}), other))
-    assert found.verdict is RunVerdict.UNINITIALISED
+    assert found.verdict is VerdictKind.UNINITIALISED
     assert "out depends on what the PTX ISA leaves open; reads lane 20" in found.reason
 
 
 def test_without_a_reference_it_only_ran() -> None:
     found = judge(evidence((EARLY, buffers(), {})))
-    assert (found.verdict, found.reference) == (RunVerdict.RAN, None)
+    assert (found.verdict, found.reference) == (VerdictKind.RAN, None)
     assert "nothing to compare it with" in found.reason
     assert [each.differing for each in found.outputs] == [None, None]
 
@@ -134,7 +135,7 @@ def test_a_wrong_value_is_placed_and_measured() -> None:
             (EARLY, buffers(), {}), (LATE, buffers(wrong), {}), trusted={"a reference": buffers()}
         )
     )
-    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.verdict is VerdictKind.WRONG_RESULT
     assert found.schedule == "first/late"
     assert "1 of 4 elements of out differ from a reference" in found.reason
     assert "first at [1, 0]: 9 in place of 3" in found.reason
@@ -157,14 +158,14 @@ def test_of_a_wrong_tensor_all_is_counted_that_rounding_does_not_explain() -> No
     # No element beyond the tolerance: what it counts then is nothing.
     values = [1.0, 2.0 * (1 + 5e-4), 3.0, 4.0]
     found = judge(evidence((EARLY, buffers(values), {}), trusted={"a reference": buffers()}))
-    assert (found.verdict, found.outputs[0].differing) == (RunVerdict.RIGHT, 0)
+    assert (found.verdict, found.outputs[0].differing) == (VerdictKind.RIGHT, 0)
 
 
 def test_a_reference_that_is_pipelined_too_does_not_say_which_is_right() -> None:
     made = evidence((EARLY, buffers([1.0, 2.0, 9.0, 4.0]), {}), trusted={"a peer": buffers()})
     peer = replace(made.launch.trusted[0], is_pipelined=True)
     found = judge(made.held_to(peer))
-    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.verdict is VerdictKind.WRONG_RESULT
     assert found.reason.endswith("first at [1, 0]: 9 and 3; which of them is right is not known")
 
 
@@ -186,7 +187,7 @@ def test_what_the_files_own_assertion_refuses_is_wrong_whatever_the_reference_sa
             (EARLY, buffers(), {}), trusted={"a reference": buffers()}, asserted=(refused(RIGHT),)
         )
     )
-    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.verdict is VerdictKind.WRONG_RESULT
     assert found.reason == "emulated PTX: the file's own assertion fails: launch.py:7: they differ"
     assert found.reference == "the file's own assertion (launch.py:7)"
     assert found.signature is not None
@@ -199,7 +200,7 @@ def test_an_assertion_says_nothing_of_other_values_than_it_saw() -> None:
     )
     contents = {**made.contents, Contents().put(other): other.tobytes()}
     found = judge(replace(made, contents=contents))
-    assert found.verdict is RunVerdict.RIGHT
+    assert found.verdict is VerdictKind.RIGHT
 
 
 @pytest.mark.parametrize(("relative", "is_wrong"), [(1e-6, False), (1e-3, True)])
@@ -211,13 +212,13 @@ def test_an_assertion_that_fails_by_rounding_is_a_remark(relative: float, is_wro
             asserted=(refused(RIGHT, relative),),
         )
     )
-    assert found.verdict.is_wrong is is_wrong
+    assert found.verdict.is_failure is is_wrong
     assert ("by what rounding explains" in found.reason) is not is_wrong
 
 
 def test_a_tensor_that_should_have_been_written_is_wrong() -> None:
     found = judge(evidence((EARLY, buffers(count=(0, 0)), {}), trusted={"a reference": buffers()}))
-    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.verdict is VerdictKind.WRONG_RESULT
     assert "2 of 2 elements of count" in found.reason
     assert "only under" not in found.reason
 
@@ -229,7 +230,7 @@ def test_one_reference_that_agrees_is_enough() -> None:
             (EARLY, buffers(), {}), trusted={"first": buffers([9, 9, 9, 9]), "second": buffers()}
         )
     )
-    assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "second")
+    assert (found.verdict, found.reference) == (VerdictKind.RIGHT, "second")
 
 
 def test_what_agrees_with_other_configs_alone_is_consistent() -> None:
@@ -239,33 +240,33 @@ def test_what_agrees_with_other_configs_alone_is_consistent() -> None:
     config, interpreter = found.launch.trusted
     config = replace(config, is_emulated=True)
     alone = judge(found.held_to(config))
-    assert (alone.verdict, alone.reference) == (RunVerdict.CONSISTENT, "num_stages=1")
+    assert (alone.verdict, alone.reference) == (VerdictKind.CONSISTENT, "num_stages=1")
     assert alone.reason == "emulated PTX: agrees with num_stages=1"
     against = judge(found.held_to(config, interpreter))
-    assert against.verdict is RunVerdict.CONSISTENT
+    assert against.verdict is VerdictKind.CONSISTENT
     assert against.reason == "emulated PTX: agrees with num_stages=1, not with interpreter"
     both = judge(found.held_to(config, replace(interpreter, buffers=config.buffers)))
-    assert (both.verdict, both.reference) == (RunVerdict.RIGHT, "interpreter")
-    assert both.verdict.is_fine
-    assert alone.verdict.is_fine
-    assert not alone.verdict.is_wrong
+    assert (both.verdict, both.reference) == (VerdictKind.RIGHT, "interpreter")
+    assert both.verdict.is_fine_run
+    assert alone.verdict.is_fine_run
+    assert not alone.verdict.is_failure
 
 
 def test_a_reference_that_may_differ_convicts_nobody() -> None:
     found = evidence((EARLY, buffers(), {}), trusted={"another config": buffers([9] * 4)})
     [other] = found.launch.trusted
-    assert judge(found).verdict is RunVerdict.WRONG_RESULT
+    assert judge(found).verdict is VerdictKind.WRONG_RESULT
     other = replace(other, may_differ=True)
     alone = judge(found.held_to(other))
-    assert alone.verdict is RunVerdict.RAN
+    assert alone.verdict is VerdictKind.RAN
     config = Trusted(words="num_stages=1", buffers=found.ran[0].buffers, is_emulated=True)
     beside = judge(found.held_to(config, other))
     assert (beside.verdict, beside.reason) == (
-        RunVerdict.CONSISTENT,
+        VerdictKind.CONSISTENT,
         "emulated PTX: agrees with num_stages=1",
     )
     same = replace(other, buffers=config.buffers)
-    assert judge(found.held_to(config, same)).verdict is RunVerdict.RIGHT
+    assert judge(found.held_to(config, same)).verdict is VerdictKind.RIGHT
 
 
 def test_what_the_interpreter_says_of_the_same_config_is_no_more_than_as_interpreted() -> None:
@@ -273,28 +274,28 @@ def test_what_the_interpreter_says_of_the_same_config_is_no_more_than_as_interpr
     [own] = found.launch.trusted
     own = replace(own, is_same_config=True)
     alone = judge(found.held_to(own))
-    assert (alone.verdict, alone.verdict.is_fine) == (RunVerdict.AS_INTERPRETED, True)
+    assert (alone.verdict, alone.verdict.is_fine_run) == (VerdictKind.AS_INTERPRETED, True)
     assert alone.reason == "emulated PTX: agrees with the interpreter, for the same config"
     # Another config, or a person, is heard before it; another compiled config is not.
     other = replace(own, words="another config", is_same_config=False, may_differ=True)
     stronger = judge(found.held_to(own, other))
-    assert (stronger.verdict, stronger.reference) == (RunVerdict.RIGHT, "another config")
+    assert (stronger.verdict, stronger.reference) == (VerdictKind.RIGHT, "another config")
     compiled = Trusted(words="num_stages=1", buffers=found.ran[0].buffers, is_emulated=True)
-    assert judge(found.held_to(compiled, own)).verdict is RunVerdict.AS_INTERPRETED
+    assert judge(found.held_to(compiled, own)).verdict is VerdictKind.AS_INTERPRETED
 
 
 def test_what_a_person_says_is_final_and_may_leave_buffers_out() -> None:
     found = evidence((EARLY, buffers(count=(7, 7)), {}), trusted={"a config": buffers()})
     said = Trusted(words="a person", buffers=(None, Contents().put(RIGHT), None), is_final=True)
     right = judge(found.held_to(said, *found.launch.trusted))
-    assert (right.verdict, right.reference) == (RunVerdict.RIGHT, "a person")
+    assert (right.verdict, right.reference) == (VerdictKind.RIGHT, "a person")
     assert [(each.name, each.differing) for each in right.outputs] == [("out", 0), ("count", None)]
     other = np.array([5.0, 5, 5, 5], np.float32)
     said = Trusted(words="a person", buffers=(None, Contents().put(other), None), is_final=True)
     found = evidence((EARLY, buffers(), {}), trusted={"a config": buffers()})
     contents = {**found.contents, Contents().put(other): other.tobytes()}
     wrong = judge(replace(found, contents=contents).held_to(said, *found.launch.trusted))
-    assert (wrong.verdict, wrong.reference) == (RunVerdict.WRONG_RESULT, "a person")
+    assert (wrong.verdict, wrong.reference) == (VerdictKind.WRONG_RESULT, "a person")
 
 
 def test_rounding_is_right() -> None:
@@ -302,18 +303,18 @@ def test_rounding_is_right() -> None:
     found = judge(
         evidence((EARLY, buffers(), {}), (LATE, buffers(close), {}), trusted={"it": buffers(close)})
     )
-    assert found.verdict is RunVerdict.RIGHT
+    assert found.verdict is VerdictKind.RIGHT
     assert "schedules differ by rounding only" in found.reason
 
 
 def test_integers_are_never_rounded() -> None:
     found = judge(evidence((EARLY, buffers(count=(1, 3)), {}), trusted={"a reference": buffers()}))
-    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.verdict is VerdictKind.WRONG_RESULT
 
 
 def test_schedules_that_disagree_without_a_reference() -> None:
     found = judge(evidence((EARLY, buffers(), {}), (LATE, buffers([1, 2, 3, 9]), {})))
-    assert (found.verdict, found.schedule) == (RunVerdict.NONDETERMINISTIC, "first/late")
+    assert (found.verdict, found.schedule) == (VerdictKind.NONDETERMINISTIC, "first/late")
     assert "between the schedules first/early and first/late" in found.reason
 
 
@@ -324,7 +325,7 @@ def garbage_run(out: Any) -> Any:
 def test_what_depends_on_garbage_is_uninitialised() -> None:
     read = Uninitialised(space="shared", place=PLACE, count=3, what="nothing wrote 4 bytes")
     found = judge(evidence((EARLY, buffers(), {"uninitialised": (read,)}), garbage_run([5] * 4)))
-    assert found.verdict is RunVerdict.UNINITIALISED
+    assert found.verdict is VerdictKind.UNINITIALISED
     assert "out depends on what nothing wrote" in found.reason
     assert "PTX line 7: ld.shared.u32 %r1, [%r2]; (kernel.py:12)" in found.reason
 
@@ -333,20 +334,20 @@ def test_garbage_that_the_reference_does_not_show_is_the_compilers() -> None:
     wrong: Any = (EARLY, buffers([7] * 4), {})
     trusted = {"a reference": buffers()}
     found = judge(evidence(wrong, garbage_run([5] * 4), trusted=trusted))
-    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.verdict is VerdictKind.WRONG_RESULT
     found = judge(evidence(wrong, garbage_run([5] * 4), trusted=trusted, is_clean=False))
-    assert found.verdict is RunVerdict.UNINITIALISED
+    assert found.verdict is VerdictKind.UNINITIALISED
 
 
 @pytest.mark.parametrize(
     ("kind", "verdict"),
     [
-        ("memory_fault", RunVerdict.MEMORY_FAULT),
-        ("hang", RunVerdict.HANG),
-        ("trap", RunVerdict.LAUNCH_FAILED),
+        ("memory_fault", VerdictKind.MEMORY_FAULT),
+        ("hang", VerdictKind.HANG),
+        ("trap", VerdictKind.LAUNCH_FAILED),
     ],
 )
-def test_faults_have_verdicts_of_their_own(kind: Any, verdict: RunVerdict) -> None:
+def test_faults_have_verdicts_of_their_own(kind: Any, verdict: VerdictKind) -> None:
     fault = Fault(kind=kind, what="it falls", place=PLACE)
     found = judge(
         evidence((EARLY, buffers(), {}), (LATE, buffers(), {"faults": (fault,)}), problem=None)
@@ -380,21 +381,21 @@ def test_a_fault_is_the_same_in_every_file(what: str) -> None:
 def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
     trusted = {"a reference": buffers()}
     found = judge(evidence((EARLY, buffers(), {"races": (RACE,)}), trusted=trusted))
-    assert found.verdict is RunVerdict.RACE
+    assert found.verdict is VerdictKind.RACE
     [race] = found.races
     assert (race.kind, race.formal, race.ptx_lines) == ("write-read", False, (3, 7))
     assert race.source_lines == (None, "kernel.py:12")
     formal = replace(RACE, formal=True)
     found = judge(evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted))
-    assert found.verdict is RunVerdict.RIGHT
+    assert found.verdict is VerdictKind.RIGHT
     assert "formal races: in the letter of the memory model alone" in found.reason
     assert found.signature is None
     found = judge(evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted, formal=True))
-    assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, True)
+    assert (found.verdict, found.races[0].formal) == (VerdictKind.RACE, True)
     assert found.signature is not None
     wrong: Any = (EARLY, buffers([9] * 4), {"races": (RACE,)})
     found = judge(evidence(wrong, trusted=trusted))
-    assert (found.verdict, len(found.races)) == (RunVerdict.WRONG_RESULT, 1)
+    assert (found.verdict, len(found.races)) == (VerdictKind.WRONG_RESULT, 1)
 
 
 def test_a_read_that_shows_in_neither_order_of_the_warps_is_a_formal_race() -> None:
@@ -404,16 +405,16 @@ def test_a_read_that_shows_in_neither_order_of_the_warps_is_a_formal_race() -> N
     trusted = {"reference": buffers()}
     first: Any = (EARLY, buffers(), {"races": (in_place,)})
     found = judge(evidence(first, (last, buffers(), {}), trusted=trusted))
-    assert found.verdict is RunVerdict.RIGHT
+    assert found.verdict is VerdictKind.RIGHT
     assert [race.formal for race in found.races] == [True]
     # The other order was not executed, or is not what the race is of.
-    assert judge(evidence(first, trusted=trusted)).verdict is RunVerdict.RACE
+    assert judge(evidence(first, trusted=trusted)).verdict is VerdictKind.RACE
     other: Any = (EARLY, buffers(), {"races": (RACE,)})
     found = judge(evidence(other, (last, buffers(), {}), trusted=trusted))
-    assert found.verdict is RunVerdict.RACE
+    assert found.verdict is VerdictKind.RACE
     # What was read shows.
     found = judge(evidence(first, (last, buffers([9] * 4), {}), trusted=trusted))
-    assert found.verdict is not RunVerdict.RIGHT
+    assert found.verdict is not VerdictKind.RIGHT
     assert [race.formal for race in found.races] == [False]
 
 
@@ -427,7 +428,7 @@ def test_lanes_that_store_copies_of_a_sum_are_a_note_where_either_order_is_right
     other: Any = (last, buffers(np.nextafter(RIGHT, np.float32(9), dtype=np.float32)), {})
     for given in (trusted, {}):
         found = judge(evidence(first, other, trusted=given))
-        assert found.verdict is (RunVerdict.RIGHT if given else RunVerdict.RAN)
+        assert found.verdict is (VerdictKind.RIGHT if given else VerdictKind.RAN)
         assert found.reason.endswith(
             f"rounding only{'' if given else '; there is nothing to compare it with'}; {words}: "
             "whichever stays, values differ by rounding at most"
@@ -435,9 +436,9 @@ def test_lanes_that_store_copies_of_a_sum_are_a_note_where_either_order_is_right
         assert [race.formal for race in found.races] == [True]
     # It is a race where it is asked for, and where the other order was not run.
     found = judge(evidence(first, other, trusted=trusted, formal=True))
-    assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, True)
+    assert (found.verdict, found.races[0].formal) == (VerdictKind.RACE, True)
     found = judge(evidence(first, trusted=trusted))
-    assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, False)
+    assert (found.verdict, found.races[0].formal) == (VerdictKind.RACE, False)
     # What is more than rounding is wrong, and the race is listed with effect.
     for given, verdict in ((trusted, "wrong_result"), ({}, "nondeterministic")):
         found = judge(evidence(first, (last, buffers([9] * 4), {}), trusted=given))
@@ -446,7 +447,7 @@ def test_lanes_that_store_copies_of_a_sum_are_a_note_where_either_order_is_right
     both: Any = (EARLY, buffers(), {"races": (lanes, RACE)})
     found = judge(evidence(both, other, trusted=trusted))
     assert (found.verdict, [race.formal for race in found.races]) == (
-        RunVerdict.RACE,
+        VerdictKind.RACE,
         [False, True],
     )
     assert found.reason.startswith(RACE.what)
@@ -455,10 +456,10 @@ def test_lanes_that_store_copies_of_a_sum_are_a_note_where_either_order_is_right
 def test_what_was_not_run_is_never_a_pass() -> None:
     said = "unknown instruction: foo.bar.b32"
     found = judge(evidence((EARLY, [], {"not_run": said})))
-    assert (found.verdict, found.reason) == (RunVerdict.NOT_RUN, said)
+    assert (found.verdict, found.reason) == (VerdictKind.NOT_RUN, said)
     found = judge(evidence((EARLY, buffers(), {}), problem="killed after 3 s"))
-    assert (found.verdict, found.reason) == (RunVerdict.NOT_RUN, "killed after 3 s")
-    assert judge(evidence(problem="no worker")).verdict is RunVerdict.NOT_RUN
+    assert (found.verdict, found.reason) == (VerdictKind.NOT_RUN, "killed after 3 s")
+    assert judge(evidence(problem="no worker")).verdict is VerdictKind.NOT_RUN
 
 
 @pytest.mark.parametrize("needs", [None, 410_000_000])
@@ -471,7 +472,7 @@ def test_a_budget_that_is_used_up_accuses_nobody_and_the_option_that_lifts_it_is
     spent = {"not_run": said, "is_out_of_budget": True, "needs": needs, "executed": 300_000_000}
     runs: list[Any] = [(schedule, buffers(), {}) for schedule in ended]
     found = judge(evidence(*runs, (last, [], spent), trusted={"a reference": buffers([9] * 4)}))
-    assert (found.verdict, found.signature) == (RunVerdict.NOT_RUN, None)
+    assert (found.verdict, found.signature) == (VerdictKind.NOT_RUN, None)
     assert said in found.reason
     option = "--max-instructions 410000000" if needs else "a larger --max-instructions"
     assert option in found.reason
@@ -499,31 +500,36 @@ def test_a_sample_of_the_programs_is_compared_with_the_same_programs(is_emulated
     runs = evidence((EARLY, buffers(wrong), SAMPLE), trusted={"a reference": buffers()})
     [trusted] = runs.launch.trusted
     found = judge(runs.held_to(replace(trusted, is_emulated=is_emulated)))
-    assert found.verdict is (RunVerdict.WRONG_RESULT if is_emulated else RunVerdict.RAN)
+    assert found.verdict is (VerdictKind.WRONG_RESULT if is_emulated else VerdictKind.RAN)
     assert "4 of 100 programs were run" in found.reason
 
 
 def test_a_sample_whose_programs_wait_for_others_is_not_run() -> None:
     hang = Fault(kind="hang", what="warp 0 waits", place=None)
     found = judge(evidence((EARLY, buffers(), {"faults": (hang,), **SAMPLE})))
-    assert found.verdict is RunVerdict.NOT_RUN
+    assert found.verdict is VerdictKind.NOT_RUN
     assert "4 of 100 programs were run" in found.reason
 
 
 @pytest.mark.parametrize(
     ("fits", "of_last", "verdict", "words"),
     [
-        (None, {}, RunVerdict.RIGHT, "it ends with 7 of 8 blocks at once, too"),
-        (None, {"faults": (WAITS,)}, RunVerdict.RIGHT, "a grid hangs that does not fit as a whole"),
-        (7, {"faults": (WAITS,)}, RunVerdict.HANG, "emulated PTX: 7 blocks wait without end; "),
-        (7, {}, RunVerdict.RIGHT, "it ends with 7 of 8 blocks at once, too"),
+        (None, {}, VerdictKind.RIGHT, "it ends with 7 of 8 blocks at once, too"),
+        (
+            None,
+            {"faults": (WAITS,)},
+            VerdictKind.RIGHT,
+            "a grid hangs that does not fit as a whole",
+        ),
+        (7, {"faults": (WAITS,)}, VerdictKind.HANG, "emulated PTX: 7 blocks wait without end; "),
+        (7, {}, VerdictKind.RIGHT, "it ends with 7 of 8 blocks at once, too"),
         # Blocks may wait for those that were not run.
-        (7, {"faults": (WAITS,), **SAMPLE}, RunVerdict.NOT_RUN, "4 of 100 programs were run"),
-        (None, {"faults": (WAITS,), **SAMPLE}, RunVerdict.RIGHT, "agrees with a reference"),
+        (7, {"faults": (WAITS,), **SAMPLE}, VerdictKind.NOT_RUN, "4 of 100 programs were run"),
+        (None, {"faults": (WAITS,), **SAMPLE}, VerdictKind.RIGHT, "agrees with a reference"),
     ],
 )
 def test_runs_with_fewer_blocks_at_once(
-    fits: int | None, of_last: dict[str, Any], verdict: RunVerdict, words: str
+    fits: int | None, of_last: dict[str, Any], verdict: VerdictKind, words: str
 ) -> None:
     runs = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
     launch = replace(runs.launch, emulation=replace(runs.launch.emulation, grid=(8, 1, 1)))
@@ -535,11 +541,11 @@ def test_runs_with_fewer_blocks_at_once(
     )
     assert first.trial.schedule.warps != last.trial.schedule.warps
     # What fits is tried first, and the first fault ends all.
-    ran = (first, last) if verdict is RunVerdict.HANG else (*runs.ran, first, last)
+    ran = (first, last) if verdict is VerdictKind.HANG else (*runs.ran, first, last)
     found = judge(replace(runs, launch=launch, ran=ran))
     assert found.verdict is verdict
     assert words in found.reason
-    if verdict is RunVerdict.HANG:
+    if verdict is VerdictKind.HANG:
         assert found.schedule == "last/early@7"
 
 
@@ -557,7 +563,7 @@ def test_an_error_is_held_to_that_of_the_baseline(baseline: Any, ratio: float | 
         types=("float16",),
     )
     found = judge(replace(runs, launch=launch, contents=contents))
-    assert found.verdict is RunVerdict.RIGHT
+    assert found.verdict is VerdictKind.RIGHT
     [out] = [output for output in found.outputs if output.name == "out"]
     assert out.error_ratio == (ratio and pytest.approx(ratio, rel=1e-3))
     assert ("is 0.50 times that of the repro's baseline" in found.reason) == (ratio is not None)

@@ -13,7 +13,6 @@ from harness.run.executing import executed_of
 from harness.run.judging import Judgement, beside_gpu, run_row
 from harness.values.bug import BugFacts, MachineState, Occasion
 from harness.values.cell import CellId
-from harness.values.execution import RunVerdict
 from harness.values.kernel import Config
 from harness.values.matrix import Expectation, Selector
 from harness.values.row import Row
@@ -35,12 +34,12 @@ WRONG = Signature(
 
 
 def result(
-    verdict: RunVerdict, *, triton: str = "3.5.0", is_infra: bool = False, cached: bool = False
+    verdict: VerdictKind, *, triton: str = "3.5.0", is_infra: bool = False, cached: bool = False
 ) -> Row:
     judgement = Judgement(
         verdict=verdict,
         reason="said",
-        signature=WRONG if verdict is RunVerdict.WRONG_RESULT else None,
+        signature=WRONG if verdict is VerdictKind.WRONG_RESULT else None,
     )
     cell = structs.replace(CELL, compiler=f"triton-{triton}")
     emulated = Kept(value=Emulated(runs=()), key="3" * 64, artifacts={}, cached=cached)
@@ -60,34 +59,25 @@ def facts(row: Row) -> BugFacts:
     return BugFacts(**{name: getattr(row, name) for name in names if hasattr(row, name)})
 
 
-def test_every_verdict_of_a_run_is_one_of_a_result() -> None:
-    assert {kind.value for kind in VerdictKind if kind.is_of_run} == {
-        verdict.value for verdict in RunVerdict
-    }
-    for verdict in RunVerdict:
-        kind = VerdictKind(verdict.value)
-        assert verdict.is_wrong == (not kind.compiles and not kind.tells_nothing)
-
-
 def test_the_emulator_stands_where_ptxas_does() -> None:
-    row = result(RunVerdict.WRONG_RESULT)
+    row = result(VerdictKind.WRONG_RESULT)
     assert row.cell == "k/default/num_warps=4@sm_80/triton-3.5.0/emulator"
     assert (row.ptxas, row.stage, row.signature) == ("emulator", Stage.RUN.value, WRONG.key)
     assert row.verdict == "wrong_result"
     assert row.triton == "3.5.0"
-    right = result(RunVerdict.RIGHT)
+    right = result(VerdictKind.RIGHT)
     assert (right.stage, right.signature) == (None, None)
 
 
 def test_a_machine_that_fails_says_nothing_of_the_kernel() -> None:
-    assert result(RunVerdict.NOT_RUN, is_infra=True).verdict == "infra"
+    assert result(VerdictKind.NOT_RUN, is_infra=True).verdict == "infra"
 
 
 def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> None:
     chronicle = Chronicle()
-    chronicle.add(Occasion(number=1, is_night=True), facts(result(RunVerdict.WRONG_RESULT)), 1)
+    chronicle.add(Occasion(number=1, is_night=True), facts(result(VerdictKind.WRONG_RESULT)), 1)
     compiled = structs.replace(
-        result(RunVerdict.RIGHT),
+        result(VerdictKind.RIGHT),
         cell=str(CELL),
         ptxas="12.8.93",
         ptxas_origin="bundled",
@@ -95,10 +85,10 @@ def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> No
     )
     chronicle.add(Occasion(number=2, is_night=True), facts(compiled), None)
     assert chronicle.stories()[1].life.machine is MachineState.NEW
-    chronicle.add(Occasion(number=3, is_night=True), facts(result(RunVerdict.NOT_RUN)), None)
+    chronicle.add(Occasion(number=3, is_night=True), facts(result(VerdictKind.NOT_RUN)), None)
     assert chronicle.stories()[1].life.machine is MachineState.UNTESTABLE
     chronicle.add(
-        Occasion(number=4, is_night=True), facts(result(RunVerdict.RIGHT, triton="3.6.0")), None
+        Occasion(number=4, is_night=True), facts(result(VerdictKind.RIGHT, triton="3.6.0")), None
     )
     story = chronicle.stories()[1]
     assert story.life.machine is MachineState.FIXED_CANDIDATE
@@ -110,17 +100,17 @@ def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> No
     ("found", "then"),
     [
         # A fault shows by itself, a wrong result by a comparison only.
-        (RunVerdict.MEMORY_FAULT, MachineState.FIXED_CANDIDATE),
-        (RunVerdict.HANG, MachineState.FIXED_CANDIDATE),
-        (RunVerdict.WRONG_RESULT, MachineState.UNTESTABLE),
+        (VerdictKind.MEMORY_FAULT, MachineState.FIXED_CANDIDATE),
+        (VerdictKind.HANG, MachineState.FIXED_CANDIDATE),
+        (VerdictKind.WRONG_RESULT, MachineState.UNTESTABLE),
     ],
 )
 def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
-    found: RunVerdict, then: MachineState
+    found: VerdictKind, then: MachineState
 ) -> None:
     chronicle = Chronicle()
     chronicle.add(Occasion(number=1, is_night=True), facts(result(found)), 1)
-    chronicle.add(Occasion(number=2, is_night=True), facts(result(RunVerdict.RAN)), None)
+    chronicle.add(Occasion(number=2, is_night=True), facts(result(VerdictKind.RAN)), None)
     story = chronicle.stories()[1]
     assert story.life.machine is then
     assert story.cells_now == (then is MachineState.UNTESTABLE)
@@ -132,7 +122,7 @@ def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
 def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: bool) -> None:
     expected = Expectation(selector=Selector(kernel="k"), verdict=VerdictKind(verdict))
     expectations = Expectations([expected])
-    row = result(RunVerdict.WRONG_RESULT)
+    row = result(VerdictKind.WRONG_RESULT)
     compiled = structs.replace(row, cell=str(CELL), ptxas="12.8.93", ptxas_origin="bundled")
     assert (expectations.of(facts(row)) is not None) is of_run
     assert (expectations.of(facts(compiled)) is not None) is not of_run
@@ -143,11 +133,11 @@ def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: b
 
 def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
     said = "emulated PTX: only under first/late, right under first/early: 1 of 4 elements differ"
-    wrong = Judgement(verdict=RunVerdict.WRONG_RESULT, reason=said, signature=WRONG)
+    wrong = Judgement(verdict=VerdictKind.WRONG_RESULT, reason=said, signature=WRONG)
     row = structs.replace(
         run_row(CELL, wrong, triton="3.5.0", on="gpu"),
         device="NVIDIA X",
-        compiled=result(RunVerdict.NONDETERMINISTIC),
+        compiled=result(VerdictKind.NONDETERMINISTIC),
     )
     latent = beside_gpu(wrong, [structs.replace(row, schedule="first/early")], "1" * 64)
     assert latent.reason == (
@@ -157,7 +147,7 @@ def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
     assert (latent.verdict, latent.signature) == (wrong.verdict, wrong.signature)
     shown = beside_gpu(wrong, [row], "1" * 64)
     assert shown.reason == f"{said}; on NVIDIA X (--on gpu): wrong_result"
-    alike = structs.replace(row, run=RunVerdict.RIGHT, reference="the emulator")
+    alike = structs.replace(row, run=VerdictKind.RIGHT, reference="the emulator")
     assert beside_gpu(wrong, [alike], "1" * 64).reason.endswith("its cubin computes the same")
     # Another PTX, or no GPU, says nothing.
     assert beside_gpu(wrong, [row], "2" * 64) == beside_gpu(wrong, [], "1" * 64) == wrong

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from harness.judging.answers import COULD_NOT_TELL, is_failure
-from harness.values.execution import RunVerdict
 from harness.values.verdict import VERDICTS, Says, VerdictKind
 
 
 def test_each_verdict_has_one_line_and_a_letter_of_its_own() -> None:
     assert list(VERDICTS) == list(VerdictKind)
     assert len({facts.letter for facts in VERDICTS.values()}) == len(VerdictKind)
-
-
-def test_those_of_runs_are_the_verdicts_that_a_run_can_have() -> None:
-    assert {kind.value for kind in VerdictKind if kind.is_of_run} == {v.value for v in RunVerdict}
 
 
 def test_each_verdict_works_fails_or_could_not_tell() -> None:

@@ -8,7 +8,7 @@ from harness.cells.evaluate import Evaluated
 from harness.frontends.assemble import keep_times, kept_times
 from harness.run.executing import Executed, keep_execution
 from harness.store.store import Store
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import RunRow
 from harness.values.row import Row
 from harness.values.timing import TimeMs
 from harness.values.verdict import VerdictKind
@@ -57,7 +57,7 @@ def test_what_ran_on_a_gpu_has_its_time_too(store: Store) -> None:
         triton="3.6.0",
         on="gpu",
         device="H200",
-        run=RunVerdict.RIGHT,
+        run=VerdictKind.RIGHT,
         run_reason="",
         time_ms=SLOW,
         compiled=ROW,

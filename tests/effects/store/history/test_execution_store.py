@@ -8,8 +8,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from harness.store.store import Store
-from harness.values.execution import OutputFacts, RunRow, RunVerdict
-from harness.values.verdict import Signature
+from harness.values.execution import OutputFacts, RunRow
+from harness.values.verdict import Signature, VerdictKind
 
 pytest_plugins = ("store_fixtures",)
 
@@ -26,7 +26,7 @@ WRONG = RunRow(
     target="sm_90a",
     triton="3.6.0",
     on="emulator",
-    run=RunVerdict.WRONG_RESULT,
+    run=VerdictKind.WRONG_RESULT,
     run_reason="1 of 4 elements differ",
     run_signature=SIGNATURE.key,
     outputs=(OutputFacts(name="out", dtype="float32", elements=4, differing=1),),
@@ -35,7 +35,7 @@ WRONG = RunRow(
 
 def test_every_execution_of_a_cell_is_kept_the_latest_first(store: Store) -> None:
     assert store.executions(CELL) == []
-    right = replace(WRONG, run=RunVerdict.RIGHT, run_signature=None, outputs=())
+    right = replace(WRONG, run=VerdictKind.RIGHT, run_signature=None, outputs=())
     number = store.begin_run("triage run")
     store.put_execution(number, WRONG, SIGNATURE)
     store.put_execution(number, right, None)

@@ -8,47 +8,46 @@ import pytest
 
 from harness.minimize.executed.ptx_level import Observed, compared
 from harness.run.judging import Judgement
-from harness.values.execution import RunVerdict
-from harness.values.verdict import Signature
+from harness.values.verdict import Signature, VerdictKind
 
 
 def observed(
-    verdict: RunVerdict, words: str = "", *faults: str, races: int = 0, value: bytes = b"\1"
+    verdict: VerdictKind, words: str = "", *faults: str, races: int = 0, value: bytes = b"\1"
 ) -> Observed:
     signature = Signature(
         stage="run", kind=verdict.value, failing_pass=None, code=None, template=words
     )
     judgement = Judgement(
-        verdict=verdict, reason="so", signature=signature if verdict.is_wrong else None
+        verdict=verdict, reason="so", signature=signature if verdict.is_failure else None
     )
     pairs = Counter({("write-read shared: st and ld", False): races})
     return Observed(judgement=judgement, values={"first/early": value}, faults=faults, races=pairs)
 
 
-WRONG = observed(RunVerdict.WRONG_RESULT, "differs: out")
-FAULT = observed(RunVerdict.MEMORY_FAULT, "a store", "byte 512 of out", "byte 512 of out")
-RACE = observed(RunVerdict.RACE, "st and ld", races=2)
+WRONG = observed(VerdictKind.WRONG_RESULT, "differs: out")
+FAULT = observed(VerdictKind.MEMORY_FAULT, "a store", "byte 512 of out", "byte 512 of out")
+RACE = observed(VerdictKind.RACE, "st and ld", races=2)
 
 
 @pytest.mark.parametrize(
     ("found", "wanted", "answer"),
     [
         (WRONG, WRONG, "same"),
-        (observed(RunVerdict.WRONG_RESULT, "differs: out", value=b"\2"), WRONG, "other"),
-        (observed(RunVerdict.WRONG_RESULT, "differs: more"), WRONG, "other"),
-        (observed(RunVerdict.RIGHT), WRONG, "accepts"),
-        (observed(RunVerdict.NOT_RUN), WRONG, "untold"),
-        (observed(RunVerdict.WRONG_RESULT, "differs: out", races=1), WRONG, "other"),
+        (observed(VerdictKind.WRONG_RESULT, "differs: out", value=b"\2"), WRONG, "other"),
+        (observed(VerdictKind.WRONG_RESULT, "differs: more"), WRONG, "other"),
+        (observed(VerdictKind.RIGHT), WRONG, "accepts"),
+        (observed(VerdictKind.NOT_RUN), WRONG, "untold"),
+        (observed(VerdictKind.WRONG_RESULT, "differs: out", races=1), WRONG, "other"),
         (FAULT, FAULT, "same"),
-        (observed(RunVerdict.MEMORY_FAULT, "a store", "byte 8 of out"), FAULT, "other"),
+        (observed(VerdictKind.MEMORY_FAULT, "a store", "byte 8 of out"), FAULT, "other"),
         (
-            observed(RunVerdict.MEMORY_FAULT, "a store", *FAULT.faults[:1], "no fault"),
+            observed(VerdictKind.MEMORY_FAULT, "a store", *FAULT.faults[:1], "no fault"),
             FAULT,
             "other",
         ),
-        (observed(RunVerdict.RACE, "st and ld", races=1), RACE, "same"),
-        (observed(RunVerdict.RACE, "st and ld", races=3), RACE, "other"),
-        (observed(RunVerdict.RACE, "st and st", races=1), RACE, "other"),
+        (observed(VerdictKind.RACE, "st and ld", races=1), RACE, "same"),
+        (observed(VerdictKind.RACE, "st and ld", races=3), RACE, "other"),
+        (observed(VerdictKind.RACE, "st and st", races=1), RACE, "other"),
     ],
 )
 def test_only_the_same_is_kept(found: Observed, wanted: Observed, answer: str) -> None:

@@ -11,10 +11,10 @@ import pytest
 from harness.run.gpu.cubin_judging import CubinDigest, judge_together
 from harness.run.gpu.evaluating import glimpse_before
 from harness.run.judging import Judgement
-from harness.values.execution import RunVerdict
+from harness.values.verdict import VerdictKind
 
 VALUES = np.linspace(-1, 1, 64)
-RAN = Judgement(verdict=RunVerdict.RAN, reason="measured: it came to its end")
+RAN = Judgement(verdict=VerdictKind.RAN, reason="measured: it came to its end")
 
 
 def seen(

@@ -10,7 +10,6 @@ from harness.judging.signature import make_signature
 from harness.run.judging import signature_of as signature_of_run
 from harness.store.bug_identity import bug_key, identities, is_wordless, signature_of
 from harness.values.bug import BugFacts
-from harness.values.execution import RunVerdict
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 
@@ -65,7 +64,7 @@ def test_a_wordless_failure_is_one_bug_for_each_program() -> None:
 
 def test_what_a_run_did_is_one_bug_for_each_program() -> None:
     """A store out of bounds says what goes wrong, and not why."""
-    fault = signature_of_run(RunVerdict.MEMORY_FAULT, "a store out of bounds; st.global")
+    fault = signature_of_run(VerdictKind.MEMORY_FAULT, "a store out of bounds; st.global")
     here, other = (identities(fault, kernel=name, triton="3.6.0", ptx=None) for name in "ab")
     assert here != other
     assert signature_of(here[0]) == signature_of(other[0]) == fault.key
