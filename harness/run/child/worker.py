@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from gpu_emulator.api import origins, run, trace
 from gpu_emulator.values import Allocation, Budget, Cubin, Launch, Schedule
-from harness.run.comparing import Array
 from harness.run.emulator_jobs import (
     BESIDE,
     OF_OUTCOME,
@@ -35,7 +35,7 @@ from harness.run.emulator_jobs import (
 
 def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
     if buffer.file is None:
-        data: Array = np.zeros(buffer.size, np.uint8)
+        data: npt.NDArray[np.uint8] = np.zeros(buffer.size, np.uint8)
     else:
         data = np.fromfile(folder / f"{buffer.file}.bin", np.uint8)
     unwritten = buffer.unwritten or buffer.file is None
