@@ -41,7 +41,7 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     `surroundings` are those that decide what launch code sees: `--pass-env NAME`, `--confine off`.
     """
 
-    kernel: str
+    kernel: str = ""
     sm: Sequence[str] = ()
     triton: Sequence[str] = ()
     ptxas: Sequence[str] = ()

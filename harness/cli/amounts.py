@@ -35,6 +35,10 @@ _EMPTY = "it is empty; leave the option out, or say what is meant."
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
+Given = click.Parameter | None
+Where = click.Context | None
+
+
 def read_amount(text: str, units: Mapping[str, float]) -> float | None:
     """A number with one of these units, in the smallest of them; None for any other text."""
     match = _AMOUNT.fullmatch(text.strip())
@@ -48,12 +52,7 @@ class Seconds(click.ParamType[float]):
 
     name = "time"
 
-    def convert(  # noqa: D102 - click's
-        self,
-        value: Any,  # noqa: ANN401 - click's signature
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
+    def convert(self, value: Any, param: Given, ctx: Where) -> float:
         seconds = value if isinstance(value, float) else read_amount(str(value), SECONDS)
         if not seconds:
             self.fail(f"{value!r}: write a time, for example 90s or 4m.", param, ctx)
@@ -63,12 +62,7 @@ class Seconds(click.ParamType[float]):
 class FiniteRange(click.FloatRange):
     """A number within bounds; `nan` and `inf` are none."""
 
-    def convert(  # noqa: D102 - click's
-        self,
-        value: Any,  # noqa: ANN401 - click's signature
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
+    def convert(self, value: Any, param: Given, ctx: Where) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -78,12 +72,7 @@ class FiniteRange(click.FloatRange):
 class Gibibytes(FiniteRange):
     """GiB within bounds: a number, or a size with its unit, as `500MB` or `6GiB`."""
 
-    def convert(  # noqa: D102 - click's
-        self,
-        value: Any,  # noqa: ANN401 - click's signature
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
+    def convert(self, value: Any, param: Given, ctx: Where) -> float:
         size = read_amount(str(value).upper(), {"": 2**30, **SIZES})
         if size is None:
             self.fail(f"{value!r}: write GiB, or a size with its unit: 6, 6GB.", param, ctx)
@@ -101,12 +90,7 @@ class Words(click.ParamType[str]):
     def __init__(self, *, names_files: bool = False) -> None:
         self.names_files = names_files
 
-    def convert(  # noqa: D102 - click's
-        self,
-        value: Any,  # noqa: ANN401 - click's signature
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> str:
+    def convert(self, value: Any, param: Given, ctx: Where) -> str:
         text = str(value)
         if not text.strip():
             self.fail(_EMPTY, param, ctx)
@@ -124,16 +108,11 @@ class FilePath(click.Path):
     at before any work is done. Whether it is missing, its reader says.
     """
 
-    def __init__(self, *, read: bool = False, **how: Any) -> None:  # noqa: ANN401 - click's
+    def __init__(self, *, read: bool = False, **how: Any) -> None:
         super().__init__(path_type=Path, **how)
         self._is_read = read
 
-    def convert(  # noqa: D102 - click's
-        self,
-        value: Any,  # noqa: ANN401 - click's signature
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Path:
+    def convert(self, value: Any, param: Given, ctx: Where) -> Path:
         if not str(value).strip():
             self.fail(_EMPTY, param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))

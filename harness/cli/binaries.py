@@ -1,11 +1,18 @@
-"""`triage binaries`."""
+"""`triage binaries`.
+
+Example:
+  triage binaries bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl
+  triage binaries ~/.triton/cache --kernel '*attn*' --sm 90a
+  triage binaries torchvision==0.29.1 torchvision==0.29.2
+  triage binaries build/lib.so --kernel 'nms_*' --ptxas latest
+
+Exit codes: 0 all was read (and nothing got worse), 1 a kernel got worse or its PTX does not
+assemble, 3 no kernel, 4 a part could not be read.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-
-import click
 
 from harness.binaries.again import assemble_again
 from harness.binaries.binary_words import (
@@ -16,135 +23,105 @@ from harness.binaries.binary_words import (
     kernels_said,
 )
 from harness.binaries.builds import compare_builds
-from harness.binaries.find_binaries import BinaryContents, in_words, read_binaries
+from harness.binaries.find_binaries import in_words, read_binaries
 from harness.cells.places import CompileOptions
 from harness.cli.amounts import Words
-from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, goes_with, json_option
-from harness.cli.output import print_json, print_remarks, print_said, status_console
+from harness.cli.options import Options, argument, goes_with, json_option, option, silent, verb
+from harness.cli.output import print_json, print_remarks, print_said
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end, tool_options
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.judging.ptxas.binary import selects
-from harness.values.binary import BinaryKernel
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.target import Target
 
-_EPILOG = """\b
-Example:
-  triage binaries bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl
-  triage binaries ~/.triton/cache --kernel '*attn*' --sm 90a
-  triage binaries torchvision==0.29.1 torchvision==0.29.2
-  triage binaries build/lib.so --kernel 'nms_*' --ptxas latest
 
-Exit codes: 0 all was read (and nothing got worse), 1 a kernel got worse or its PTX does not
-assemble, 3 no kernel, 4 a part could not be read."""
+class _BinariesOptions(Options, rules=[goes_with("--ptxas", "--jobs", "--timeout", "--memory")]):
+    paths: tuple[str, ...] = argument(
+        required=True, type=Words(names_files=True), metavar="PATH [PATH2]"
+    )
+    patterns: tuple[str, ...] = option(
+        "--kernel",
+        metavar="PATTERN",
+        help="Only these: a name, mangled, in words or without its arguments, or a pattern. "
+        "Repeatable.",
+    )
+    sm: tuple[str, ...] = option(
+        metavar="SM", help="Only these targets: 90a, sm_100a ... Repeatable."
+    )
+    ptxas: tuple[str, ...] = option(
+        metavar="X",
+        help="Assemble the embedded PTX again by this ptxas, for its own target or --sm. "
+        "Repeatable.",
+    )
+    whole: bool = silent("--all", help="A row for each kernel.")
+    how: CompileOptions = tool_options()
+    as_json: bool = json_option()
 
 
-@click.command("binaries", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@goes_with("--ptxas", "--jobs", "--timeout", "--memory")
-@click.argument(
-    "paths", nargs=-1, required=True, type=Words(names_files=True), metavar="PATH [PATH2]"
-)
-@click.option(
-    "--kernel",
-    "patterns",
-    multiple=True,
-    metavar="PATTERN",
-    help="Only these: a name, mangled, in words or without its arguments, or a pattern. "
-    "Repeatable.",
-)
-@click.option(
-    "--sm", multiple=True, metavar="SM", help="Only these targets: 90a, sm_100a ... Repeatable."
-)
-@click.option(
-    "--ptxas",
-    multiple=True,
-    metavar="X",
-    help="Assemble the embedded PTX again by this ptxas, for its own target or --sm. Repeatable.",
-)
-@click.option("--all", "whole", cls=SilentOption, is_flag=True, help="A row for each kernel.")
-@tool_options
-@json_option
-def command(
-    *,
-    paths: tuple[str, ...],
-    patterns: tuple[str, ...],
-    sm: tuple[str, ...],
-    ptxas: tuple[str, ...],
-    whole: bool,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
+@verb()
+def command(options: _BinariesOptions) -> int:
     """List the kernels of finished binaries: registers, spills, stack, shared memory, PTX.
 
     PATH is a cubin, a fatbin, a library or another ELF file, a wheel or another zip (.pt2), a
     folder (a cache of Triton or Inductor, a build tree), or NAME==VERSION of the package index.
     With PATH2, say what changed between two builds. Nothing of it is executed.
     """
+    paths, ptxas = options.paths, options.ptxas
     if len(paths) > 2:
         raise UsageError(f"{len(paths)} paths: name one, or two to compare")
     if len(paths) == 2 and ptxas:
         raise UsageError("--ptxas does not apply to two builds: name one")
-    targets = list(map(Target.parse, sm))
+    targets = list(map(Target.parse, options.sm))
     found = []
     for path in paths:
-        with working(status_console(), f"reading {os.path.basename(path)}"):  # noqa: PTH119
+        with working(f"reading {os.path.basename(path)}"):  # noqa: PTH119
             found.append(read_binaries(path))
     problems = [problem for contents in found for problem in contents.problems]
     words = in_words([kernel.name for contents in found for kernel in contents.kernels])
 
     def is_selected(name: str) -> bool:
-        return selects(patterns, name, words[name])
+        return selects(options.patterns, name, words[name])
 
-    chosen = [_select(contents, patterns, targets, words) for contents in found]
+    names = set(map(str, targets))
+    chosen = [
+        [
+            kernel
+            for kernel in contents.kernels
+            if (not names or kernel.target in names) and is_selected(kernel.name)
+        ]
+        for contents in found
+    ]
     if not any(chosen) and not ptxas:
         raise EmptySelectionError(
             f"{' and '.join(paths)}: none of the {len(words):,} kernels is selected by "
             "--kernel and --sm"
         )
-    print_remarks(problems)
+    print_remarks(*problems)
     is_worse = False
     if len(paths) == 2:
         result = compare_builds(*chosen)
         is_worse = any(change.worse for change in result.changes)
-        if as_json:
+        if options.as_json:
             print_json(builds_document(result, (paths[0], paths[1]), words, problems))
         else:
-            print_said(builds_said(result, *paths, words, whole=whole))
-        raise click.exceptions.Exit(1 if is_worse else 4 if problems else 0)
+            print_said(builds_said(result, *paths, words, whole=options.whole))
+        return 1 if is_worse else 4 if problems else 0
     again = None
-    blocks = kernels_said(chosen[0], words, whole=whole or bool(patterns))
+    blocks = kernels_said(chosen[0], words, whole=options.whole or bool(options.patterns))
     if ptxas:
-        with preparing(status_console()):
+        with preparing():
             versions = [version for spec in ptxas for version in PTXAS_BACK_END.select(spec)]
             tools = [PTXAS_BACK_END.install(version) for version in versions]
-        with open_results() as store, working(status_console(), "assembling PTX") as tell:
-            contents = found[0]
-            job = assemble_again(
-                store, contents.modules, contents.kernels, is_selected, tools, targets, how, tell
-            )
+        with open_results() as store, working("assembling PTX") as tell:
+            modules, kernels, how = found[0].modules, found[0].kernels, options.how
+            job = assemble_again(store, modules, kernels, is_selected, tools, targets, how, tell)
             again = run_to_the_end(job)
         blocks = [*(blocks if chosen[0] else ()), *again_said(again, words)]
         is_worse = any(row.problem for row in again)
-    if as_json:
+    if options.as_json:
         print_json(kernels_document(paths[0], chosen[0], words, problems, again))
     else:
         print_said(blocks)
-    raise click.exceptions.Exit(1 if is_worse else 4 if problems else 0)
-
-
-def _select(
-    contents: BinaryContents,
-    patterns: Sequence[str],
-    targets: Sequence[Target],
-    words: dict[str, str],
-) -> list[BinaryKernel]:
-    names = set(map(str, targets))
-    return [
-        kernel
-        for kernel in contents.kernels
-        if (not names or kernel.target in names)
-        and selects(patterns, kernel.name, words[kernel.name])
-    ]
+    return 1 if is_worse else 4 if problems else 0

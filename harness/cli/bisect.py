@@ -1,10 +1,30 @@
-"""`triage bisect`."""
+"""`triage bisect`.
+
+Example:
+  triage bisect --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+  triage bisect --kernel case.ptx --sm 90a --ptxas 13.1.115 --axis flag
+  triage bisect --kernel my_kernel.py::my_kernel --sm 80 --triton 3.5.0 --run
+  triage bisect --kernel fla_gla_bwd_dv --sm 90a --package-version '>=0.4' --while "spill_stores>0"
+
+Exit code 0: the failure was found, and so were its bounds as far as they can be determined. 1:
+nothing that was tried shows it. 4: a toolchain is not available; what is known so far is printed,
+and --resume goes on.
+
+A failure is followed by its signature. A kernel that compiles and is sick (it spills) is followed
+by a condition on its numbers: --while, or one that is derived from the best toolchain's numbers.
+Where no failing version is named, the gravest failure that is seen is followed, and the others are
+listed with the command that follows them.
+
+The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the row as JSON),
+$TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS (of another assembler $TRIAGE_PROGRAM and
+$TRIAGE_ASSEMBLER). It says by its exit code what the version is: 0 good, 125 cannot be tested, 126
+and 127 (it cannot be run) and 128 or more stop, any other bad.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import click
 import msgspec
@@ -19,7 +39,6 @@ from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress
 from harness.cells.repros.find import find_kernels
-from harness.cells.selection import select
 from harness.cells.spelling import (
     SelectionOptions,
     among,
@@ -29,27 +48,27 @@ from harness.cells.spelling import (
     spell_command,
 )
 from harness.cli.amounts import FilePath
-from harness.cli.gpu_way import Execution, execution_of
-from harness.cli.main import CONTEXT
+from harness.cli.gpu_way import FormalExecution, execution_option
 from harness.cli.options import (
     EXECUTES,
-    SilentOption,
-    Verb,
+    Options,
     apart,
-    as_value,
     exclusive,
+    group,
     json_option,
-    package_version_option,
+    option,
+    silent,
+    verb,
     while_option,
 )
-from harness.cli.output import print_json, print_said, results_console, status_console
+from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
 from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
 from harness.cli.running import (
-    check_single,
     execution_options,
     run_to_the_end,
     scheduler_option,
+    select_single,
     selection_options,
     surroundings,
 )
@@ -65,13 +84,10 @@ from harness.values.errors import ConfigurationError, UsageError
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import (
-    EMULATOR,
-    GPU,
     NO_ASSEMBLER,
     PTX,
     PTXAS,
     RELEASE,
-    SASS,
     TRITON,
     assembler_name,
     compiler_name,
@@ -87,15 +103,10 @@ def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> s
         question = on_assembler(question, None, None)
     elif report.axis != RELEASE:
         question = on_compiler(question, None, None)
-    more = ["--axis", _axis_word(report), "--bad", report.version_of(row) or ""]
+    axis = "assembler" if report.along_assembler else "compiler"
+    axis = report.axis if report.axis in VERSION_AXES else axis
+    more = ["--axis", axis, "--bad", report.version_of(row) or ""]
     return spell_command("bisect", question, *_executed(report), *more)
-
-
-def _axis_word(report: BisectReport) -> str:
-    """The axis of a report as an option's value."""
-    if report.axis in VERSION_AXES:
-        return report.axis
-    return "assembler" if report.along_assembler else "compiler"
 
 
 def _executed(report: BisectReport) -> list[str]:
@@ -132,95 +143,63 @@ def compile_command(
     return spell_command("run" if executed else "compile", question, *where)
 
 
-_EPILOG = """\b
-Example:
-  triage bisect --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
-  triage bisect --kernel case.ptx --sm 90a --ptxas 13.1.115 --axis flag
-  triage bisect --kernel my_kernel.py::my_kernel --sm 80 --triton 3.5.0 --run
-  triage bisect --kernel fla_gla_bwd_dv --sm 90a --package-version '>=0.4' --while "spill_stores>0"
-
-Exit code 0: the failure was found, and so were its bounds as far as they can be determined. 1:
-nothing that was tried shows it. 4: a toolchain is not available; what is known so far is printed,
-and --resume goes on.
-
-A failure is followed by its signature. A kernel that compiles and is sick (it spills) is followed
-by a condition on its numbers: --while, or one that is derived from the best toolchain's numbers.
-Where no failing version is named, the gravest failure that is seen is followed, and the others are
-listed with the command that follows them.
-
-The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the row as JSON),
-$TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS (of another assembler $TRIAGE_PROGRAM and
-$TRIAGE_ASSEMBLER). It says by its exit code what the version is: 0 good, 125 cannot be tested, 126
-and 127 (it cannot be run) and 128 or more stop, any other bad."""
-
 _OF_PTXAS = ("ptxas", "assembler", "flag")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 
 
-@click.command("bisect", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@exclusive("--signature", "--script", "--while")
-@apart(EXECUTES, "--script", because="what comes out is followed")
-@selection_options(kernel_required=False)
-@click.option(
-    "--axis",
-    type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
-    help="Versions of the assembler (ptxas) or the compiler: by default of the tool in whose stage "
-    "it goes wrong, with --run the compiler; releases of the kernel's package; or GPUs, ptxas' "
-    "flags, tuned parameters: one by one.",
-)
-@package_version_option("The axis: releases of the kernel's package: '>=0.4,<0.6'.")
-@execution_of(
-    "Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
-    "The cubins of PTX, along ptxas: SASS emulated, or launched on a GPU.",
-    takes=(EMULATOR, SASS, GPU),
-)
-@as_value(
-    "options",
-    BisectOptions,
-    click.option(
-        "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
-    ),
-    click.option("--good", metavar="VERSION", help="A version that works, to be tried first."),
-    click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it)."),
-    while_option,
-    click.option("--sweep", is_flag=True, help="Try every version."),
-    click.option(
-        "--max-tries",
-        "budget",
-        cls=SilentOption,
-        metavar="N",
-        type=click.IntRange(2, 1000),
-        help="Versions to try. Default: those installed, one of each minor release, two halvings.",
-    ),
-    click.option(
-        "--repeat",
-        type=click.IntRange(1, 100),
-        default=5,
-        show_default=True,
-        help="How often both sides of the boundary are run, at least.",
-    ),
-    click.option("--script", metavar="CMD", help="Your own predicate, as for `git bisect run`."),
-)
-@click.option("--resume", type=FilePath(read=True), metavar="LOG", help="Go on with a log.")
-@click.option(
-    "--replay", type=FilePath(read=True), metavar="LOG", help="Print again what a log says."
-)
-@scheduler_option("Have the versions compiled")
-@execution_options
-@json_option
-def command(
-    *,
-    words: SelectionOptions,
-    axis: str | None,
-    package_version: str | None,
-    execution: Execution,
-    options: BisectOptions,
-    resume: Path | None,
-    replay: Path | None,
-    scheduler: str | None,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
+class _AskedBisection(
+    Options,
+    rules=[
+        exclusive("--signature", "--script", "--while"),
+        apart(EXECUTES, "--script", because="what comes out is followed"),
+    ],
+):
+    words: SelectionOptions = selection_options(kernel_required=False)
+    axis: str | None = option(
+        type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
+        help="Versions of the assembler (ptxas) or the compiler: by default of the tool in whose "
+        "stage it goes wrong, with --run the compiler; releases of the kernel's package; or GPUs, "
+        "ptxas' flags, tuned parameters: one by one.",
+    )
+    package_version: str | None = option(
+        metavar="SPEC", help="The axis: releases of the kernel's package: '>=0.4,<0.6'."
+    )
+    execution: FormalExecution = execution_option(
+        "Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
+        "The cubins of PTX, along ptxas: SASS emulated, or launched on a GPU.",
+    )
+    search: BisectOptions = group(
+        BisectOptions,
+        bad=option(metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."),
+        good=option(metavar="VERSION", help="A version that works, to be tried first."),
+        signature=option(metavar="KEY", help="The failure that is meant (`--json` has it)."),
+        condition=while_option(),
+        sweep=option(help="Try every version."),
+        budget=silent(
+            "--max-tries",
+            metavar="N",
+            type=click.IntRange(2, 1000),
+            help="Versions to try. Default: those installed, one of each minor release, two "
+            "halvings.",
+        ),
+        repeat=option(
+            type=click.IntRange(1, 100),
+            default=5,
+            help="How often both sides of the boundary are run, at least.",
+        ),
+        script=option(metavar="CMD", help="Your own predicate, as for `git bisect run`."),
+    )
+    resume: Path | None = option(type=FilePath(read=True), metavar="LOG", help="Go on with a log.")
+    replay: Path | None = option(
+        type=FilePath(read=True), metavar="LOG", help="Print again what a log says."
+    )
+    scheduler: str | None = scheduler_option("Have the versions compiled")
+    how: CompileOptions = execution_options()
+    as_json: bool = json_option()
+
+
+@verb()
+def command(options: _AskedBisection) -> int:
     """Find the version in which a failure began, and the one that ended it.
 
     Along ptxas, every version gets the same PTX, byte for byte; along Triton, each lowers for
@@ -228,25 +207,35 @@ def command(
     than may be tried, each is tried: a history may come and go. Along `target`, `flag` and
     `config`, which have no order, everything is tried.
     """
-    read_while(options.condition)
-    if replay:
-        log = BisectLog.read(replay)
-        _tell(log.report(), log, as_json=as_json, reproduce=None)
-    elif resume and words.kernel:
+    words, question = options.execution.formally(options.words), options.search
+    read_while(question.condition)
+    if options.replay:
+        log = BisectLog.read(options.replay)
+        return _tell(log.report(), log, as_json=options.as_json, reproduce=None)
+    if options.resume and words.kernel:
         raise UsageError("--resume takes what is asked from its log; leave --kernel out")
-    elif resume:
-        _search(BisectLog.read(resume), scheduler, how, as_json=as_json)
-    elif not words.kernel:
+    if options.resume:
+        return _search(BisectLog.read(options.resume), options)
+    if not words.kernel:
         raise UsageError("name a kernel: `triage bisect FILE.py`, or --kernel NAME")
-    options = replace(options, package_version=package_version, **structs.asdict(execution))
-    options = replace(options, axis=_axis(axis, options, words))
-    _check(options, scheduler)
-    if axis is None and options.axis in (PTXAS, "assembler") and not _is_directed(options):
-        options = replace(options, axis=_axis_of_failure(options, words, how))
-    if options.axis in CONTRAST_AXES:
-        _contrast(options, words, how, as_json=as_json)
-    else:
-        _search(_begin(options, words), scheduler, how, as_json=as_json)
+    question = replace(
+        question,
+        package_version=options.package_version,
+        run=options.execution.run,
+        on=options.execution.on,
+        runner=options.execution.runner,
+    )
+    question = replace(question, axis=_axis(options.axis, question, words))
+    _check(question, options.scheduler)
+    # What the user says in these, the failing stage does not decide.
+    is_directed = any((question.on, question.bad, question.good, question.script))
+    if options.axis is None and question.axis in (PTXAS, "assembler") and not is_directed:
+        question = replace(question, axis=_axis_of_failure(question, words, options.how))
+    if question.axis in CONTRAST_AXES:
+        return _contrast(question, words, options.how, as_json=options.as_json)
+    head = LogHead(axis=question.axis, selection=msgspec.to_builtins(words), options=question)
+    name = f"{Path(words.kernel).name.replace('::', '-')}-{question.axis}"
+    return _search(BisectLog.begin(log_path(name), head), options)
 
 
 def _axis(axis: str | None, options: BisectOptions, words: SelectionOptions) -> str:
@@ -271,17 +260,12 @@ def _axis(axis: str | None, options: BisectOptions, words: SelectionOptions) -> 
     return {NO_ASSEMBLER: "compiler", PTXAS: PTXAS}.get((kinds or [PTXAS])[0], "assembler")
 
 
-def _is_directed(options: BisectOptions) -> bool:
-    """Whether the user says what is followed in a way that the failing stage does not decide."""
-    return any((options.on, options.bad, options.good, options.script))
-
-
 def _axis_of_failure(options: BisectOptions, words: SelectionOptions, how: CompileOptions) -> str:
     """The axis of the tool in whose stage it goes wrong: the compiler's, before the assembler's."""
     selection = _selected(words, options)
     if selection.repro.ptx:
         return options.axis
-    with open_results() as store, preparing(status_console()):
+    with open_results() as store, preparing():
         job = compile_selections([selection], store, how, RunProgress())
         rows = run_to_the_end(job).rows
     question = Followed(signature=options.signature, condition=read_while(options.condition))
@@ -290,12 +274,9 @@ def _axis_of_failure(options: BisectOptions, words: SelectionOptions, how: Compi
     if row is None or row.stage is None or not follow(row).before_ptxas:
         return options.axis
     kind = front_end(selection.repro.front_end).kind
-    tool = compiler_name(kind)
-    status_console().print(
-        f"triage: {row.verdict} in stage {row.stage}, before {assembler_name(row.assembler)}: "
-        f"followed along the versions of {tool}",
-        soft_wrap=True,
-        markup=False,
+    print_remarks(
+        f"{row.verdict} in stage {row.stage}, before {assembler_name(row.assembler)}: "
+        f"followed along the versions of {compiler_name(kind)}"
     )
     return kind if kind == TRITON else "compiler"
 
@@ -324,12 +305,6 @@ def _check(options: BisectOptions, scheduler: str | None) -> None:
             require_supported_triton(version)
 
 
-def _begin(options: BisectOptions, words: SelectionOptions) -> BisectLog:
-    head = LogHead(axis=options.axis, selection=msgspec.to_builtins(words), options=options)
-    name = f"{Path(words.kernel).name.replace('::', '-')}-{options.axis}"
-    return BisectLog.begin(log_path(name), head)
-
-
 def _words(log: BisectLog) -> SelectionOptions:
     try:
         return msgspec.convert(log.head.selection, SelectionOptions)
@@ -339,9 +314,7 @@ def _words(log: BisectLog) -> SelectionOptions:
 
 def _selected(words: SelectionOptions, options: BisectOptions) -> Selection:
     """The one launch that is followed on one target, at the size at which it is executed."""
-    with preparing(status_console()):
-        selection = select(words)
-    check_single(selection, "a bisection follows one", "--sm", "--launch")
+    selection = select_single(words, "a bisection follows one", "--sm", "--launch")
     if options.run:
         from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
 
@@ -349,9 +322,9 @@ def _selected(words: SelectionOptions, options: BisectOptions) -> Selection:
     return selection
 
 
-def _search(log: BisectLog, where: str | None, how: CompileOptions, *, as_json: bool) -> NoReturn:
+def _search(log: BisectLog, asked: _AskedBisection) -> int:
     """On this machine, or with the help of those that are found there."""
-    options = log.head.options
+    options, where, how = log.head.options, asked.scheduler, asked.how
     if options.run and where is not None:
         raise UsageError("--run executes on this machine: leave out --scheduler")
     selection = _selected(_words(log), options)
@@ -367,52 +340,51 @@ def _search(log: BisectLog, where: str | None, how: CompileOptions, *, as_json: 
             ahead = Prefetch(machines=machines, how=there)
             return await bisect_versions(selection, store, there, options, tell, log, ahead)
 
-    with open_results() as store, show_steps(status_console()) as tell:
+    with open_results() as store, show_steps() as tell:
         report = run_to_the_end(bisected())
-    _tell(report, log, as_json=as_json, reproduce=selection)
+    return _tell(report, log, as_json=asked.as_json, reproduce=selection)
 
 
 def _tell(
     report: BisectReport, log: BisectLog, *, as_json: bool, reproduce: Selection | None
-) -> NoReturn:
+) -> int:
     status = status_console()
     if report.trouble:
-        status.print(f"triage: stopped: {report.trouble}", soft_wrap=True, markup=False)
+        print_remarks(f"stopped: {report.trouble}")
         again = spell_command("bisect", None, "--resume", str(log.path), *surroundings())
-        status.print(f"{again} goes on", soft_wrap=True, markup=False)
+        status.print(f"{again} goes on", soft_wrap=True)
     if as_json:
         print_json({**bisect_document(report), "log": str(log.path)})
     else:
         _print(report, _words(log), reproduce, script=bool(log.head.options.script))
-        status.print(f"Log: {log.path}", soft_wrap=True, markup=False)
+        status.print(f"Log: {log.path}", soft_wrap=True)
     failed = 1 if report.finding.newest_bad is None else 0
-    raise click.exceptions.Exit(4 if report.trouble else failed)
+    return 4 if report.trouble else failed
 
 
 def _print(
     report: BisectReport, words: SelectionOptions, selection: Selection | None, *, script: bool
 ) -> None:
-    console = results_console()
     cell = report.cell
     where = f"{cell.kernel} · {cell.launch} · {cell.config.label}" if cell else words.kernel
     where += f" · {selection.targets[0]}" if selection else ""
     source = selection.repro.source if selection else None
     if source and report.axis == RELEASE:
         where += f" · releases of {source.pin.package}, by the package index"
-    console.print(where, markup=False)
+    print_line(where)
     print_said(bisection_said(report))
     if report.boundary and selection:
-        console.print("Reproduce:")
+        print_line("Reproduce:")
         for index in (report.boundary.before, report.boundary.after):
             line = compile_command(report, selection, report.version(index), words)
-            console.print(f"  {line}", soft_wrap=True, markup=False)
+            print_line(f"  {line}")
     for row in [] if script else report.other_failures:
         where = f"{compiler_name(report.axis)} {report.version_of(row)}"
         reason = f"{row.verdict}: {row.reason.rstrip('.')}."
-        console.print(f"Also seen: {where}, {reason}", soft_wrap=True, markup=False)
-        console.print(f"  {follow_command(report, row, words)}", soft_wrap=True, markup=False)
+        print_line(f"Also seen: {where}, {reason}")
+        print_line(f"  {follow_command(report, row, words)}")
     if report.others:
-        console.print(
+        print_line(
             f"Not followed: {plural(len(report.others), 'other cell')} "
             "(--config and --launch name one)"
         )
@@ -420,9 +392,9 @@ def _print(
 
 def _contrast(
     options: BisectOptions, words: SelectionOptions, how: CompileOptions, *, as_json: bool
-) -> NoReturn:
+) -> int:
     selection = _selected(words, options)
-    with open_results() as store, show_steps(status_console()) as tell:
+    with open_results() as store, show_steps() as tell:
         job = contrast(
             selection,
             store,
@@ -437,6 +409,6 @@ def _contrast(
     if as_json:
         print_json(contrast_document(report))
     else:
-        results_console().print(report.origin.cell, soft_wrap=True, markup=False)
+        print_line(report.origin.cell)
         print_said(contrast_said(report))
-    raise click.exceptions.Exit(4 if report.trouble else 0)
+    return 4 if report.trouble else 0

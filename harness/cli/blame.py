@@ -1,4 +1,17 @@
-"""`triage blame`."""
+"""`triage blame`.
+
+Example:
+  triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
+  triage blame --kernel two_dots --sm 100a --set stages=2 --triton 3.8.0 --run
+  triage blame --kernel fold_sat_undone --ptxas 13.0.88 --run --on gpu
+
+A kernel that compiles and is sick (it spills) is followed by a condition on its numbers: --while,
+or one that is derived from the best toolchain's numbers.
+
+Exit code 0: there is an answer, if only that it cannot be determined, and the commands that would
+determine it. 1: nothing that was tried fails. 4: it cannot be determined, or nothing fails, and a
+toolchain is not available; or it could not be run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +26,6 @@ from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Culprit
 from harness.blame.lines import choose_compilers, known_versions
 from harness.cells.places import CompileOptions
-from harness.cells.selection import select
 from harness.cells.spelling import (
     SelectionOptions,
     among,
@@ -23,78 +35,62 @@ from harness.cells.spelling import (
     show_command,
     spell_command,
 )
-from harness.cli.gpu_way import Execution, execution_of
-from harness.cli.main import CONTEXT
+from harness.cli.gpu_way import FormalExecution, execution_option
 from harness.cli.options import (
     EXECUTES,
-    SilentOption,
-    Verb,
+    Options,
     apart,
     exclusive,
     json_option,
+    option,
+    silent,
+    verb,
     while_option,
 )
-from harness.cli.output import print_json, print_said, results_console, status_console
-from harness.cli.progress.steps import preparing, show_steps
+from harness.cli.output import print_json, print_line, print_remarks, print_said
+from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
-from harness.cli.running import check_single, execution_options, run_to_the_end, selection_options
+from harness.cli.running import execution_options, run_to_the_end, select_single, selection_options
 from harness.frontends.plan import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
 from harness.tables.summary import plural
 from harness.values.cell import executed_by
-from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, SASS, TRITON
+from harness.values.toolchain import BUNDLED, EMULATOR, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 
 _TIMEOUT = VerdictKind.TIMEOUT.value
 
-_EPILOG = """\b
-Example:
-  triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
-  triage blame --kernel two_dots --sm 100a --set stages=2 --triton 3.8.0 --run
-  triage blame --kernel fold_sat_undone --ptxas 13.0.88 --run --on gpu
 
-A kernel that compiles and is sick (it spills) is followed by a condition on its numbers: --while,
-or one that is derived from the best toolchain's numbers.
+class _BlameOptions(
+    Options,
+    rules=[
+        exclusive("--signature", "--while"),
+        apart(EXECUTES, "--while", because="it is about what ptxas makes"),
+    ],
+):
+    words: SelectionOptions = selection_options()
+    execution: FormalExecution = execution_option(
+        "Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
+        "Cubins of each ptxas and -O level: SASS emulated, or launched on a GPU.",
+    )
+    signature: str | None = option(
+        metavar="KEY", help="The failure that is meant (`--json` has it)."
+    )
+    condition: str | None = while_option()
+    budget: int = silent(
+        "--max-tries",
+        metavar="N",
+        type=click.IntRange(2, 10_000),
+        default=60,
+        help="Pairs of PTX and ptxas to try.",
+    )
+    how: CompileOptions = execution_options()
+    as_json: bool = json_option()
 
-Exit code 0: there is an answer, if only that it cannot be determined, and the commands that would
-determine it. 1: nothing that was tried fails. 4: it cannot be determined, or nothing fails, and a
-toolchain is not available; or it could not be run."""
 
-
-@click.command("blame", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@exclusive("--signature", "--while")
-@apart(EXECUTES, "--while", because="it is about what ptxas makes")
-@selection_options()
-@execution_of(
-    "Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
-    "Cubins of each ptxas and -O level: SASS emulated, or launched on a GPU.",
-    takes=(EMULATOR, SASS, GPU),
-)
-@click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
-@while_option
-@click.option(
-    "--max-tries",
-    "budget",
-    cls=SilentOption,
-    metavar="N",
-    type=click.IntRange(2, 10_000),
-    default=60,
-    show_default=True,
-    help="Pairs of PTX and ptxas to try.",
-)
-@execution_options
-@json_option
-def command(
-    *,
-    words: SelectionOptions,
-    execution: Execution,
-    signature: str | None,
-    condition: str | None,
-    budget: int,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
+@verb()
+def command(options: _BlameOptions) -> int:
     """Say which component is to blame: ptxas, Triton, the kernel, or a combination of versions.
 
     It begins with the first config that fails on the Triton and the ptxas that you name, compiles
@@ -106,33 +102,33 @@ def command(
     With --run, what is blamed is what the PTX computes: each Triton's is executed on the same
     inputs, and so is that of other options and targets. With --on gpu, it is what cubins compute.
     """
-    options = BlameOptions(
-        signature=signature,
-        condition=read_while(condition),
-        budget=budget,
+    words = options.execution.formally(options.words)
+    question = BlameOptions(
+        signature=options.signature,
+        condition=read_while(options.condition),
+        budget=options.budget,
         looks_further=not (words.ptxas or words.assembler),
     )
-    status = status_console()
-    with preparing(status):
-        selection = select(words)
-    check_single(selection, "blame follows one", "--sm", "--launch")
-    with open_results() as store, show_steps(status) as tell:
+    selection = select_single(words, "blame follows one", "--sm", "--launch")
+    with open_results() as store, show_steps() as tell:
         find = find_blame
-        if execution.of_cubins:
+        if options.execution.of_cubins:
             from harness.blame.executed_blame import find_measured_blame  # noqa: PLC0415 - as below
 
-            find = partial(find_measured_blame, on=execution.on, runner=execution.runner)
-        elif execution.run:
+            find = partial(
+                find_measured_blame, on=options.execution.on, runner=options.execution.runner
+            )
+        elif options.execution.run:
             from harness.blame.executed_blame import find_run_blame as find  # noqa: PLC0415 - brings in the emulator: 0.2 s
-        report = run_to_the_end(find(selection, store, how, options, tell))
+        report = run_to_the_end(find(selection, store, options.how, question, tell))
     for trouble in report.troubles:
-        status.print(f"triage: not available: {trouble}", soft_wrap=True)
-    would_tell = list(_would_tell(report, selection, words, condition))
-    if as_json:
+        print_remarks(f"not available: {trouble}")
+    would_tell = list(_would_tell(report, selection, words, options.condition))
+    if options.as_json:
         print_json(blame_document(report, would_tell))
     else:
         _print(report, selection, would_tell)
-    raise click.exceptions.Exit(_exit_code(report))
+    return _exit_code(report)
 
 
 def _exit_code(report: BlameReport) -> int:
@@ -145,28 +141,27 @@ def _exit_code(report: BlameReport) -> int:
 
 
 def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> None:
-    console = results_console()
     case = report.case
     where = toolchain_of(case)
     beside = any(other.launch != report.cell.launch for other in report.others)
     launch = f" · {case.launch}" if beside else ""
     config = report.cell.config.label
-    console.print(f"{case.kernel}{launch} · {config} · {selection.targets[0]} · {where}")
-    console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
+    print_line(f"{case.kernel}{launch} · {config} · {selection.targets[0]} · {where}")
+    print_line(f"{case.verdict}: {case.reason}")
     print_said(blame_said(report.grid, report.blame), whole_lines=True)
     if report.remedy:
-        console.print("To use it:")
+        print_line("To use it:")
         for line in report.remedy:
-            console.print(f"  {line}", soft_wrap=True, markup=False)
+            print_line(f"  {line}")
     if would_tell:
-        console.print("What would determine it:")
+        print_line("What would determine it:")
         for line in would_tell:
-            console.print(f"  {line}", soft_wrap=True)
+            print_line(f"  {line}")
     for note in report.notes:
-        console.print(note, soft_wrap=True)
+        print_line(note)
     if report.others:
         names = "--config" if case.compiler else "--kernel FILE.ptx::ENTRY"
-        console.print(f"Not followed: {plural(len(report.others), 'other')} ({names} names one)")
+        print_line(f"Not followed: {plural(len(report.others), 'other')} ({names} names one)")
 
 
 def _would_tell(

@@ -1,4 +1,12 @@
-"""`triage compile`."""
+"""`triage compile`.
+
+Example:
+  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,maxnreg=none
+  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+  triage compile --kernel 'mamba2_*' --sm 80 --sm 90a --sm 100a --sm 120a
+
+Exit code 0: every config compiles. 1: some do not work. 4: some could not be determined.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import click
 from msgspec.structs import replace
 
 from harness.cells.compile import (
@@ -21,10 +28,10 @@ from harness.cells.places import CompileOptions
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
-from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, exclusive, json_option
+from harness.cli.options import Options, exclusive, json_option, silent, verb
 from harness.cli.output import (
     print_json,
+    print_line,
     print_remarks,
     print_said,
     print_text,
@@ -43,71 +50,52 @@ from harness.tables.summary import summarize, summary_said
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-_EPILOG = """\b
-Example:
-  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,maxnreg=none
-  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
-  triage compile --kernel 'mamba2_*' --sm 80 --sm 90a --sm 100a --sm 120a
 
-Exit code 0: every config compiles. 1: some do not work. 4: some could not be determined."""
+class _CompileOptions(Options, rules=[exclusive("--json", "--markdown")]):
+    words: SelectionOptions = selection_options()
+    how: CompileOptions = execution_options()
+    save: Path | None = silent(
+        "--out",
+        type=FilePath(file_okay=False),
+        help="Write every artifact of every cell below this folder.",
+    )
+    as_markdown: bool = silent("--markdown", help="Tables as Markdown on stdout.")
+    as_json: bool = json_option()
 
 
-@click.command("compile", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@exclusive("--json", "--markdown")
-@selection_options()
-@execution_options
-@click.option(
-    "--out",
-    "save",
-    cls=SilentOption,
-    type=FilePath(file_okay=False),
-    help="Write every artifact of every cell below this folder.",
-)
-@click.option(
-    "--markdown",
-    "as_markdown",
-    cls=SilentOption,
-    is_flag=True,
-    help="Tables as Markdown on stdout.",
-)
-@json_option
-def command(
-    *,
-    words: SelectionOptions,
-    how: CompileOptions,
-    save: Path | None,
-    as_markdown: bool,
-    as_json: bool,
-) -> None:
+@verb()
+def command(options: _CompileOptions) -> int:
     """Compile every config of a kernel and report the result of each.
 
     A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
     "ok" means compiled and within the target's limits; nothing has been run.
     """
     status = status_console()
-    with preparing(status):
-        selections = select_all(words)
+    with preparing():
+        selections = select_all(options.words)
     with open_results() as store:
-        with show_progress(status) as progress:
-            work = compile_selections(selections, store, how, progress, Survey(words))
+        with show_progress() as progress:
+            work = compile_selections(
+                selections, store, options.how, progress, Survey(options.words)
+            )
             report = run_to_the_end(work)
-        if save:
-            saved = save_cells(store, report.rows, save)
-            status.print(f"{saved} files written below {save}")
+        if options.save:
+            saved = save_cells(store, report.rows, options.save)
+            status.print(f"{saved} files written below {options.save}")
     many = len(selections) > 1
     rows = report.rows
-    print_remarks((*report.notes, *report.failures))
-    if as_json:
+    print_remarks(*report.notes, *report.failures)
+    if options.as_json:
         print_json(compile_document(report))
-    elif as_markdown:
+    elif options.as_markdown:
         in_full = rows_as_markdown(rows, report.samples, report.launches)
         print_text(summary_as_markdown(summarize(rows, report.samples)) if many else in_full)
     else:
-        _print(report, words, many=many)
+        _print(report, options.words, many=many)
     kinds = [row.verdict for row in rows]
     is_failing = any(kind.fails for kind in kinds)
     is_incomplete = report.failures or not all(kind.compiles for kind in kinds)
-    raise click.exceptions.Exit(1 if is_failing else 4 if is_incomplete else 0)
+    return 1 if is_failing else 4 if is_incomplete else 0
 
 
 def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> None:
@@ -124,7 +112,7 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
     if steps:
         print_said([say("Next:", Tone.HEAD)])
         for command, why in steps:
-            console.print(f"  {command}  # {why}", soft_wrap=True)
+            print_line(f"  {command}  # {why}")
     if not many and any(row.cached for row in rows):
         console.print("* from the store, time of when it was compiled", style="dim")
 

@@ -1,4 +1,8 @@
-"""`triage doctor`: what works on this machine."""
+"""`triage doctor`: what works on this machine.
+
+Example:
+  triage doctor
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,12 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-import click
 import uv
 from packaging.version import Version
 
 import harness
-from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
-from harness.cli.output import print_json, print_said, status_console
+from harness.cli.options import JsonAlone, verb
+from harness.cli.output import print_json, print_said
 from harness.cli.progress.steps import working
 from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import cache_path, home_path, offline
@@ -232,17 +234,16 @@ _ADVICE = {
 _MARKS = {True: say("ok", Tone.GOOD), False: say("!!", Tone.BAD), None: say("--", Tone.FAINT)}
 
 
-@click.command("doctor", context_settings=CONTEXT, epilog="\b\nExample:\n  triage doctor")
-@json_option
-def command(*, as_json: bool) -> None:
+@verb()
+def command(options: JsonAlone) -> int:
     """Say what works on this machine, and what to do about what does not."""
-    with working(status_console(), "looking at this machine"):
+    with working("looking at this machine"):
         checks = examine()
-    if as_json:
+    if options.as_json:
         print_json({"schema": 1, "checks": checks})
     else:
         print_said(line for check in checks for line in _lines(check))
-    raise click.exceptions.Exit(4 if any(check.ok is False for check in checks) else 0)
+    return 4 if any(check.ok is False for check in checks) else 0
 
 
 def _lines(check: Check) -> list[SaidLine]:

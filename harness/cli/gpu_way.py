@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from msgspec.structs import replace
 
+from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath
-from harness.cli.options import F, as_value, exclusive, together
+from harness.cli.options import Options, exclusive, option, part
 from harness.values.errors import UsageError
-from harness.values.toolchain import GPU, SASS, takes_cubins
+from harness.values.toolchain import EMULATOR, GPU, SASS, takes_cubins
 
 if TYPE_CHECKING:
     from harness.run.gpu.packing import GpuWay
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether something is executed, and `on` what; `runner` is a command that reaches a GPU."""
+EXECUTOR = click.Choice([EMULATOR, SASS, GPU])
+RUNNER = "With --on gpu: a command that takes `PACK --out RESULTS` to a GPU."
 
-    run: bool
-    on: str | None
-    runner: str | None
+
+class Execution(Options):
+    """Whether something is executed, and on what."""
+
+    is_asked: bool = option("--run")
+    named: str | None = option("--on", type=EXECUTOR)
+    runner: str | None = option(metavar="CMD", help=RUNNER)
+
+    def __post_init__(self) -> None:
+        executor_of(self.named, self.runner)
+
+    @property
+    def run(self) -> bool:
+        """Whether it is."""
+        return self.is_asked or self.on is not None
+
+    @property
+    def on(self) -> str | None:
+        """What executes it, where that is named."""
+        return executor_of(self.named, self.runner)
 
     @property
     def of_cubins(self) -> bool:
@@ -33,68 +49,70 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
         return takes_cubins(self.on)
 
 
-def execution_of(
-    run: str, cubins: str, *, takes: Sequence[str], formal: bool = True
-) -> Callable[[F], F]:
-    """`--run` and what goes with it, as `execution`; `run` and `cubins` are what the help says.
+class FormalExecution(Execution):
+    """As `Execution`, where races that break only the letter of the memory model may count."""
 
-    `takes` are the names that the command's `--on` takes: what is not named there is refused. With
-    `formal` there is `--formal`, which becomes part of the command's `words`.
+    formal: bool = option(
+        help="With --run: a race counts too that breaks only the letter of the memory model, or "
+        "changes rounding alone."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.formal and self.of_cubins:
+            raise UsageError(
+                f"--formal is about races, which the emulator sees: leave --on {self.on} out"
+            )
+
+    @property
+    def run(self) -> bool:
+        """Whether it is."""
+        return self.formal or super().run
+
+    def formally(self, words: SelectionOptions) -> SelectionOptions:
+        """What is selected, with the `--formal` that is given here."""
+        return replace(words, formal=self.formal)
+
+
+def execution_option(run: str, cubins: str, *, kind: type[Execution] = FormalExecution) -> Any:
+    """`--run` and what goes with it, with what the help says of `run` and of `cubins`."""
+    words = f"With --run: what executes it. {cubins}"
+    return part(kind, is_asked={"help": run}, named={"help": words})
+
+
+def executor_of(on: str | None, runner: str | None) -> str | None:
+    """What executes: what is named, or the GPU that a command reaches.
+
+    Raises:
+        UsageError: both are given, and do not fit.
     """
-
-    def add(function: F) -> F:
-        @functools.wraps(function)
-        def executed(
-            *,
-            run: bool,
-            on: str | None,
-            runner: str | None,
-            formal: bool = False,
-            **others: Any,  # noqa: ANN401 - click's
-        ) -> Any:  # noqa: ANN401 - as above
-            if runner is not None and on not in (None, GPU):
-                raise UsageError(f"--runner is for a GPU: leave out --on {on}")
-            if runner is not None:
-                on = GPU
-            if formal and takes_cubins(on):
-                raise UsageError(
-                    f"--formal is about races, which the emulator sees: leave --on {on} out"
-                )
-            if formal:
-                others["words"] = replace(others["words"], formal=True)
-            is_run = run or formal or on is not None
-            execution = Execution(run=is_run, on=on, runner=runner)
-            return function(execution=execution, **others)
-
-        return together(*options)(cast("F", executed))
-
-    options = [
-        click.option("--run", is_flag=True, help=run),
-        click.option(
-            "--on", type=click.Choice(list(takes)), help=f"With --run: what executes it. {cubins}"
-        ),
-        click.option(
-            "--runner",
-            metavar="CMD",
-            help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-        ),
-    ]
-    if formal:
-        words = (
-            "With --run: a race counts too that breaks only the letter of the memory model, or "
-            "changes rounding alone."
-        )
-        options.append(click.option("--formal", is_flag=True, help=words))
-    return add
+    if runner is not None and on not in (None, GPU):
+        raise UsageError(f"--runner is for a GPU: leave out --on {on}")
+    return on if runner is None else GPU
 
 
-class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
+ONE_WAY = exclusive("--runner", "--pack", "--import")
+"""Of the three options that reach a GPU which is elsewhere."""
+runner_option = partial(
+    option,
+    metavar="CMD",
+    help="A command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
+)
+pack_option = partial(
+    option,
+    type=FilePath(dir_okay=False),
+    help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
+)
+import_option = partial(option, "--import", type=FilePath(read=True), metavar="RESULTS")
+
+
+class GpuOptions(Options, rules=[ONE_WAY]):
     """How a GPU is reached: this machine's, by a command, by a file, or by what a file gave."""
 
-    on: str | None
-    runner: str | None
-    pack: Path | None
-    results: tuple[Path, ...]
+    on: str | None = option()
+    runner: str | None = runner_option()
+    pack: Path | None = pack_option()
+    results: tuple[Path, ...] = import_option(help="What such programs gave there. Repeatable.")
 
     @property
     def is_named(self) -> bool:
@@ -120,41 +138,6 @@ class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
         return GpuWay(place=destination_of(self.on, self.runner))
 
 
-def elsewhere(*, many: bool) -> list[Callable[[F], F]]:
-    """The options that reach a GPU which is elsewhere; with results of `many` packs, or of one."""
-    return [
-        click.option(
-            "--runner",
-            metavar="CMD",
-            help="A command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
-        ),
-        click.option(
-            "--pack",
-            type=FilePath(dir_okay=False),
-            help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
-        ),
-        click.option(
-            "--import",
-            "results",
-            type=FilePath(read=True),
-            multiple=many,
-            metavar="RESULTS",
-            help="What such programs gave there. Repeatable."
-            if many
-            else "What such a program gave there.",
-        ),
-        exclusive("--runner", "--pack", "--import"),
-    ]
-
-
-def gpu_options(words: str, *, takes: Sequence[str] = (GPU,)) -> Callable[[F], F]:
-    """How a GPU is reached, as `gpu`: a `GpuOptions`; `words` say what `--on` does.
-
-    `takes` are the names that it takes.
-    """
-    return as_value(
-        "gpu",
-        GpuOptions,
-        click.option("--on", type=click.Choice(list(takes)), help=words),
-        *elsewhere(many=True),
-    )
+def gpu_option(words: str, *takes: str) -> Any:
+    """How a GPU is reached: `words` say what `--on` does with what it `takes`."""
+    return part(GpuOptions, on={"type": click.Choice(takes), "help": words})

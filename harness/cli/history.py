@@ -1,22 +1,5 @@
-"""`triage history`."""
+"""`triage history`.
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-import click
-
-from harness.cli.main import CONTEXT
-from harness.cli.options import Verb, holds_option, json_option, kernel_options
-from harness.cli.output import print_json, print_said
-from harness.cli.results import read_results
-from harness.cli.running import only_options
-from harness.judging.followed import read_while
-from harness.matrix.history import read_history
-from harness.matrix.history_table import history_document, history_said
-from harness.values.matrix import Selector
-
-_EPILOG = """\b
 Example:
   triage history --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=8,num_stages=1
   triage history mamba3_siso_bwd_dqkv --while "n_regs<=32 and spill_stores>4096"
@@ -25,20 +8,35 @@ With --while, each row says if the condition holds: `no` is of a kernel that com
 failure` of one that does not, - of what says nothing of the kernel.
 
 Nothing is compiled: it is what `triage compile` and `triage matrix run` found, the last result of
-each cell. In the sparklines a version is a character; x did not compile, · is not known."""
+each cell. In the sparklines a version is a character; x did not compile, · is not known.
+"""
+
+from __future__ import annotations
+
+from harness.cli.options import Options, holds_option, json_option, kernel_option, verb
+from harness.cli.output import print_json, print_said
+from harness.cli.results import read_results
+from harness.cli.running import only_options
+from harness.judging.followed import read_while
+from harness.matrix.history import read_history
+from harness.matrix.history_table import history_document, history_said
+from harness.values.matrix import Selector
 
 
-@click.command("history", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@kernel_options("A kernel with results, or a pattern; as the argument.")
-@only_options
-@holds_option
-@json_option
-def command(*, kernel: str, only: Sequence[Selector], condition: str | None, as_json: bool) -> None:
+class _HistoryOptions(Options):
+    kernel: str = kernel_option("A kernel with results, or a pattern; as the argument.")
+    only: tuple[Selector, ...] = only_options()
+    condition: str | None = holds_option()
+    as_json: bool = json_option()
+
+
+@verb()
+def command(options: _HistoryOptions) -> None:
     """Show one row a version of Triton and ptxas: verdict, registers and spills over time."""
-    holds = read_while(condition)
+    holds = read_while(options.condition)
     with read_results() as store:
-        rows = read_history(store, kernel, only)
-    if as_json:
+        rows = read_history(store, options.kernel, options.only)
+    if options.as_json:
         print_json(history_document(rows, holds))
     else:
         print_said(history_said(rows, holds))

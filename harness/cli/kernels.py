@@ -1,47 +1,38 @@
-"""`triage kernels`: the repros."""
+"""`triage kernels`: the repros.
+
+Example:
+  triage kernels
+
+Repros in ./repros come first, then those that ship with triage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import click
-
 from harness.cells.repros.find import list_repros
-from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
+from harness.cli.options import JsonAlone, verb
 from harness.cli.output import print_json, print_remarks, print_said
 from harness.tables.said import GridColumn, SaidGrid, say
 from harness.values.kernel import Repro
 from harness.values.toolchain import TRITON
 
-_EPILOG = """\b
-Example:
-  triage kernels
 
-Repros in ./repros come first, then those that ship with triage."""
-
-
-@click.command("kernels", context_settings=CONTEXT, epilog=_EPILOG)
-@json_option
-def command(*, as_json: bool) -> None:
+@verb()
+def command(options: JsonAlone) -> int:
     """List the kernels that have a repro: source, upstream issue, launches, number of configs."""
     repros, errors = list_repros()
-    print_remarks(map(str, errors))
-    if as_json:
+    print_remarks(*map(str, errors))
+    if options.as_json:
         print_json({"schema": 1, "kernels": [_document(repro) for repro in repros]})
     else:
-        print_said([_grid(repros)])
-    raise click.exceptions.Exit(2 if errors else 0)
-
-
-def _grid(repros: Sequence[Repro]) -> SaidGrid:
-    columns = (
-        GridColumn(title="name"),
-        *(GridColumn(title=title, wraps=True) for title in ("source", "issue", "launches")),
-        GridColumn(title="configs", is_number=True),
-        GridColumn(title="what", wraps=True),
-    )
-    return SaidGrid(columns=columns, rows=tuple(tuple(map(say, _line(repro))) for repro in repros))
+        columns = (
+            GridColumn(title="name"),
+            *(GridColumn(title=title, wraps=True) for title in ("source", "issue", "launches")),
+            GridColumn(title="configs", is_number=True),
+            GridColumn(title="what", wraps=True),
+        )
+        rows = tuple(tuple(map(say, _line(repro))) for repro in repros)
+        print_said([SaidGrid(columns=columns, rows=rows)])
+    return 2 if errors else 0
 
 
 def _line(repro: Repro) -> tuple[str, ...]:

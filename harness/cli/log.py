@@ -1,4 +1,12 @@
-"""`triage log`: what a log says, and the commands to go on with."""
+"""`triage log`: what a log says, and the commands to go on with.
+
+Example:
+  triage log server.log
+  kubectl logs worker-3 | triage log -
+  triage log trace.txt --sm 90a
+
+Exit codes: 1 it says that something failed, 3 it says nothing that triage knows.
+"""
 
 from __future__ import annotations
 
@@ -6,92 +14,84 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from harness.cells.log import Clue, LogReading, bundled_ptxas, read_log
 from harness.cells.repros.cache_folders import write_repro
 from harness.cells.repros.find import list_repros
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
-from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console
+from harness.cli.options import Options, argument, json_option, option, verb
+from harness.cli.output import print_json, print_line
 from harness.io.files.reading import read_regular
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.target import Target
 
 _MAX_BYTES = 256 << 20
 
-_EPILOG = """\b
-Example:
-  triage log server.log
-  kubectl logs worker-3 | triage log -
-  triage log trace.txt --sm 90a
 
-Exit codes: 1 it says that something failed, 3 it says nothing that triage knows."""
+class _LogOptions(Options):
+    file: Path = argument(type=FilePath(allow_dash=True))
+    into: Path = option(
+        type=FilePath(file_okay=False),
+        default=Path("repros"),
+        help="Where kernels that the log holds are written to, as repros.",
+    )
+    sm: str | None = option(
+        metavar="SM", help="The GPU, where the log does not name it: 90a, sm_100a ..."
+    )
+    as_json: bool = json_option()
 
 
-@click.command("log", context_settings=CONTEXT, epilog=_EPILOG)
-@click.argument("file", type=FilePath(allow_dash=True))
-@click.option(
-    "--into",
-    type=FilePath(file_okay=False),
-    default=Path("repros"),
-    show_default=True,
-    help="Where kernels that the log holds are written to, as repros.",
-)
-@click.option(
-    "--sm", metavar="SM", help="The GPU, where the log does not name it: 90a, sm_100a ..."
-)
-@json_option
-def command(*, file: Path, into: Path, sm: str | None, as_json: bool) -> None:
+@verb()
+def command(options: _LogOptions) -> int:
     """Read a log, a traceback or an issue's text: what failed, and the command to go on with.
 
     FILE is any text; `-` is standard input. Found are MLIR reproducers, PTX and ptxas' commands,
     kernels of Inductor, launches in tracebacks, errors of compilers, what a GPU has too little of,
     crashes, and the releases and GPUs that are named. Nothing of a log is ever executed.
     """
-    asked = Target.parse(sm) if sm else None
-    if str(file) == "-":
+    asked = Target.parse(options.sm) if options.sm else None
+    if str(options.file) == "-":
         data = sys.stdin.buffer.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise UsageError(f"-: more than {_MAX_BYTES >> 20} MiB; give a part of the log")
     else:
-        data = read_regular(file, _MAX_BYTES)
+        data = read_regular(options.file, _MAX_BYTES)
     reading = read_log(data.decode("utf-8", "replace"), list_repros()[0])
     if not reading.clues:
         raise EmptySelectionError(
-            f"{file}: nothing that triage knows; `triage compile --kernel FILE.py` takes a script"
+            f"{options.file}: nothing that triage knows; `triage compile --kernel FILE.py` takes a "
+            "script"
         )
     kernels = [clue.kernel for clue in reading.clues if clue.kernel]
-    places = {kernel.name: str(write_repro(kernel, into, triton=None)[0]) for kernel in kernels}
+    places = {
+        kernel.name: str(write_repro(kernel, options.into, triton=None)[0]) for kernel in kernels
+    }
     gpus = [str(target) for target in reading.targets]
-    if as_json:
+    if options.as_json:
         clues = [
             {
                 "line": clue.line,
                 "what": clue.words,
                 "repro": places[clue.kernel.name] if clue.kernel else None,
                 "file": clue.file,
-                "commands": list(_commands(clue, reading, into, asked)),
+                "commands": list(_commands(clue, reading, options.into, asked)),
             }
             for clue in reading.clues
         ]
         print_json({"schema": 1, "found": clues, "gpus": gpus, "releases": reading.releases})
-        raise click.exceptions.Exit(1)
-    console = results_console()
+        return 1
     named = [f"{package} {version}" for package, version in reading.releases.items()]
     if named + gpus:
-        console.print(f"The log names {', '.join(named + gpus)}.", soft_wrap=True, markup=False)
+        print_line(f"The log names {', '.join(named + gpus)}.")
     for clue in reading.clues:
-        console.print(f"line {clue.line}: {clue.words}", soft_wrap=True, markup=False)
+        print_line(f"line {clue.line}: {clue.words}")
         if clue.file and not Path(clue.file).exists():
-            console.print(f"  {clue.file} is not on this machine; copy it here first", markup=False)
-        for line in _commands(clue, reading, into, asked):
-            console.print(f"  {line}", soft_wrap=True, markup=False)
+            print_line(f"  {clue.file} is not on this machine; copy it here first")
+        for line in _commands(clue, reading, options.into, asked):
+            print_line(f"  {line}")
         if (clue.kernel or clue.file or clue.names) and not _target(clue, reading, asked):
-            console.print(f"  for which GPU? {spell_command('log', None, str(file))} --sm 90a")
-    raise click.exceptions.Exit(1)
+            print_line(f"  for which GPU? {spell_command('log', None, str(options.file))} --sm 90a")
+    return 1
 
 
 def _target(clue: Clue, reading: LogReading, asked: Target | None) -> Target | None:

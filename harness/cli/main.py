@@ -54,7 +54,7 @@ _COMMANDS = dict(line.split(maxsplit=1) for line in _TABLE.splitlines())
 
 _WORDS = Words()
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _EPILOG = """\b
 Example:
@@ -77,7 +77,7 @@ class _LazyGroup(click.Group):
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command: click.Command = importlib.import_module(f"harness.cli.{name}").command
         importlib.import_module("harness.cells.spelling").silence_with(_silent_options)
-        _type_texts(command)
+        _adapt(command)
         return command
 
     def resolve_command(
@@ -97,16 +97,17 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(_COMMANDS.items()))
 
 
-def _type_texts(command: click.Command) -> None:
-    """Have every text that has no type of its own be `Words`."""
+def _adapt(command: click.Command) -> None:
+    """Every command has our settings, and every text that has no type of its own is `Words`."""
+    command.context_settings = _CONTEXT
     for parameter in command.params:
         if parameter.type is click.STRING:
             parameter.type = _WORDS
     for below in getattr(command, "commands", {}).values():
-        _type_texts(below)
+        _adapt(below)
 
 
-@click.command(cls=_LazyGroup, context_settings=CONTEXT, epilog=_EPILOG)
+@click.command(cls=_LazyGroup, context_settings=_CONTEXT, epilog=_EPILOG)
 @click.version_option(harness.__version__, prog_name="triage")
 def cli() -> None:
     """What each compiler did to a GPU kernel: Triton x ptxas x SM, without a GPU."""

@@ -1,15 +1,23 @@
-"""Options that mean the same in every command, their sections, and which exclude each other.
+"""How a command declares its options: once, as the fields of a class that it takes.
 
-A group of options reaches a command as one value, which `as_value` makes of them.
+    class _WatchOptions(Options, rules=[goes_with("--github", "--file")]):
+        github: str | None = option(metavar="OWNER/REPO", help="Draft an issue for each new bug.")
+        files: bool = option("--file", help="File the issues of --github.")
+
+    @verb()
+    def command(options: _WatchOptions) -> None: ...
+
+Options that mean the same in every command are here, with the sections of a help.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, dataclass_transform, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -17,8 +25,6 @@ from click.shell_completion import CompletionItem
 
 from harness.cli.amounts import Words, once
 from harness.values.errors import TriageError, UsageError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _SECTIONS = {
     "What is selected": "base head kernel sm triton compiler ptxas assembler launch set config "
@@ -66,89 +72,224 @@ EXECUTES = ("--run", "--formal", "--on", "--runner")
 """`--run`, and the options that imply it."""
 
 
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """These options, in the order in which the help shows them."""
+_CARRIED = "option"
 
-    def add(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
+_FEW = 6
+"""More options than these have sections in their help."""
 
-    return add
+Asked = Callable[[Any], int | None]
+"""What a command does with its options."""
 
-
-def as_value(
-    name: str, read: Callable[..., object], *options: Callable[[F], F]
-) -> Callable[[F], F]:
-    """These options, which reach the command as one argument: what `read` makes of their values."""
-
-    def add(function: F) -> F:
-        @functools.wraps(function)
-        def bundled(*values: Any, **others: Any) -> Any:  # noqa: ANN401 - click's
-            own = {word: others.pop(word) for word in names}
-            return function(*values, **others, **{name: read(**own)})
-
-        inner: list[click.Parameter] = bundled.__dict__.setdefault("__click_params__", [])
-        count = len(inner)
-        whole = together(*options)(cast("F", bundled))
-        names = [option.name or "" for option in inner[count:] if option.expose_value]
-        return whole
-
-    return add
+Rule = Callable[[Sequence[str]], str | None]
+"""Says of the options that are given what is wrong with them; None where nothing is."""
 
 
-def _refusing(refusal: Callable[[list[str]], str | None]) -> Callable[[F], F]:
-    """A check before the command: `refusal` says of the options that were given what is wrong."""
+def option(
+    *names: str,
+    cls: type[click.Option] = click.Option,
+    reads: Callable[[Any], object] | None = None,
+    **how: Any,
+) -> Any:
+    """A field of a command's options: the option that sets it, as click takes it.
 
-    def add(function: F) -> F:
-        @functools.wraps(function)
-        def checked(*values: Any, **options: Any) -> Any:  # noqa: ANN401 - click's
+    What the field says is not said again: the option's name, that one of a `bool` takes no value,
+    that one of a sequence is repeatable. A default is shown in the help. What is given is kept as
+    `reads` makes it.
+
+    Example:
+        `trace: str | None = option(metavar="NAME", help="What to follow.")`
+    """
+    if reads:
+        how["callback"] = lambda _, __, given: reads(given) if given else None
+    return field(default=None, metadata={_CARRIED: (partial(_option, names, cls, how),)})
+
+
+def silent(*names: str, **how: Any) -> Any:
+    """As `option`: one on how to work, or what to print."""
+    return option(*names, cls=SilentOption, **how)
+
+
+def argument(**how: Any) -> Any:
+    """A field of a command's options: an argument; one of a sequence takes all that follow."""
+    return field(default=None, metadata={_CARRIED: (partial(_argument, how),)})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of a command, or some of them: a dataclass whose fields are options.
+
+    A field whose type is such a class, or that is a `group`, has the options of that.
+    """
+
+    rules: ClassVar[Sequence[Rule]]
+    """What makes no sense together; the first that is broken is said."""
+
+    def __init_subclass__(cls, rules: Sequence[Rule] = ()) -> None:
+        cls.rules = rules
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+def group(
+    read: Callable[..., object], *rules: Rule, of: Callable[..., object] | None = None, **parts: Any
+) -> Any:
+    """A field that `read` makes of several options; it is not given those without a value.
+
+    `of` says of which types they are: what its parameters or fields of these names have.
+    """
+    return field(default=None, metadata={_CARRIED: _Group(read, rules, of or read, parts, {})})
+
+
+def part(options: type[Options], **more: Mapping[str, Any]) -> Any:
+    """A field with the options of a class; `more` is what click takes of some of them here."""
+    return field(default=None, metadata={_CARRIED: _group_of(options, more)})
+
+
+def verb(group: click.Group | None = None, **how: Any) -> Callable[[Asked], Any]:
+    """A command of what a function does with its options; what that returns is its exit code.
+
+    It has the name of its module, and the help ends with the rest of that module's docstring; one
+    below a `group` has the name of the function.
+    """
+
+    def make(function: Asked) -> click.Command:
+        asked = _group_of(next(iter(get_type_hints(function).values())), {})
+        parameters = [*asked.parameters()]
+
+        def run(**values: Any) -> None:
             context = click.get_current_context()
-            names = [
+            given = [
                 name
-                for option in context.command.params
+                for option in parameters
                 if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
                 for name in option.opts
             ]
-            if complaint := refusal(names):
+            for complaint in filter(None, (rule(given) for rule in asked.all_rules())):
                 raise UsageError(complaint)
-            return function(*values, **options)
+            if code := function(asked.value(values)):
+                raise click.exceptions.Exit(code)
 
-        return cast("F", checked)
+        name = (function.__name__ if group else function.__module__.split(".")[-1]).strip("_")
+        kind = Verb if len(parameters) > _FEW else click.Command
+        if not group:
+            how.setdefault("epilog", examples(sys.modules[function.__module__].__doc__))
+        made: click.Command = how.pop("cls", kind)(
+            name, params=parameters, callback=run, help=function.__doc__, **how
+        )
+        if group:
+            group.add_command(made)
+        return made
 
-    return add
+    return make
 
 
-def exclusive(*names: str) -> Callable[[F], F]:
+def examples(doc: str | None) -> str:
+    """What the docstring of a module says after its first paragraph, for the end of a help."""
+    return "\b\n" + (doc or "").partition("\n\n")[2].strip()
+
+
+class _Group:
+    """Options that are read together: each part is made of parameters, or is such a group."""
+
+    def __init__(
+        self,
+        read: Callable[..., object],
+        rules: Sequence[Rule],
+        of: Callable[..., object],
+        parts: Mapping[str, Any],
+        more: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self._read = read
+        self._rules = rules
+        hints = get_type_hints(of)
+        self._parts: dict[str, _Group | list[click.Parameter]] = {}
+        for name, part in parts.items():
+            carried, hint = part.metadata.get(_CARRIED), hints.get(name)
+            self._parts[name] = (
+                [make(name, hint, more.get(name, {})) for make in carried]
+                if isinstance(carried, tuple)
+                else carried or _group_of(hints[name], {})
+            )
+
+    def parameters(self) -> Iterator[click.Parameter]:
+        """In the order in which the help shows them."""
+        for part in self._parts.values():
+            yield from part.parameters() if isinstance(part, _Group) else part
+
+    def all_rules(self) -> Iterator[Rule]:
+        yield from self._rules
+        for part in self._parts.values():
+            yield from part.all_rules() if isinstance(part, _Group) else ()
+
+    def value(self, values: Mapping[str, Any]) -> object:
+        """What is read of the values of the command line."""
+        own = {
+            name: part.value(values) if isinstance(part, _Group) else values.get(name)
+            for name, part in self._parts.items()
+        }
+        return self._read(**{name: value for name, value in own.items() if value is not None})
+
+
+def _group_of(options: type[Options], more: Mapping[str, Mapping[str, Any]]) -> _Group:
+    parts = {each.name: each for each in fields(options)}
+    return _Group(options, options.rules, options, parts, more)
+
+
+def _option(
+    names: Sequence[str],
+    cls: type[click.Option],
+    how: Mapping[str, Any],
+    name: str,
+    hint: object,
+    more: Mapping[str, Any],
+) -> click.Option:
+    known: dict[str, Any] = {"show_default": "default" in how, "multiple": _is_several(hint)}
+    if hint is bool and not any("/" in word for word in names):
+        known["is_flag"] = True
+    words = names or [f"--{name.replace('_', '-')}"]
+    return cls([*words, name], **{**known, **how, **more})
+
+
+def _argument(
+    how: Mapping[str, Any], name: str, hint: object, more: Mapping[str, Any]
+) -> click.Argument:
+    return click.Argument([name], **{"nargs": -1 if _is_several(hint) else 1, **how, **more})
+
+
+def _is_several(hint: object) -> bool:
+    return get_origin(hint) in (tuple, Sequence)
+
+
+def exclusive(*names: str) -> Rule:
     """One of these options at most."""
 
-    def refusal(words: list[str]) -> str | None:
-        rivals = [name for name in names if name in words]
+    def rule(given: Sequence[str]) -> str | None:
+        rivals = [name for name in names if name in given]
         return f"{' and '.join(rivals)}: which one is meant?" if len(rivals) > 1 else None
 
-    return _refusing(refusal)
+    return rule
 
 
-def apart(from_: Sequence[str], *names: str, because: str) -> Callable[[F], F]:
+def apart(from_: Sequence[str], *names: str, because: str) -> Rule:
     """None of these options beside any of `from_`, which the first of them stands for."""
 
-    def refusal(words: list[str]) -> str | None:
-        strangers = [name for name in names if name in words]
-        if strangers and set(from_) & set(words):
+    def rule(given: Sequence[str]) -> str | None:
+        strangers = [name for name in names if name in given]
+        if strangers and set(from_) & set(given):
             return f"{strangers[0]} does not apply to {from_[0]}: {because}"
         return None
 
-    return _refusing(refusal)
+    return rule
 
 
-def goes_with(needed: str, *names: str) -> Callable[[F], F]:
+def goes_with(needed: str, *names: str) -> Rule:
     """These options only beside `needed`."""
 
-    def refusal(words: list[str]) -> str | None:
-        orphans = [name for name in names if name in words and needed not in words]
+    def rule(given: Sequence[str]) -> str | None:
+        orphans = [name for name in names if name in given and needed not in given]
         return f"{orphans[0]} goes with {needed}" if orphans else None
 
-    return _refusing(refusal)
+    return rule
 
 
 # Where the argument of a command is kept until `--kernel` is read.
@@ -192,51 +333,48 @@ def _kernel(
     return named or argument
 
 
-def kernel_options(words: str, *, is_required: bool = True) -> Callable[[F], F]:
+def kernel_option(words: str, *, is_required: bool = True) -> Any:
     """The kernel, by the argument or by `--kernel`, of which the help says `words`."""
-    completes = completing(_kernels, else_file=True)
-    return together(
-        click.argument(
-            "given",
-            type=Words(names_files=True),
-            required=False,
-            metavar="[KERNEL]",
-            expose_value=False,
-            is_eager=True,
-            callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
-            shell_complete=completes,
-        ),
-        click.option(
-            "--kernel",
-            type=Words(names_files=True),
-            multiple=True,
-            callback=partial(_kernel, is_required=is_required),
-            metavar="KERNEL",
-            help=words,
-            shell_complete=completes,
-        ),
+    how: dict[str, Any] = {
+        "type": Words(names_files=True),
+        "shell_complete": completing(_kernels, else_file=True),
+    }
+    given = argument(
+        **how,
+        required=False,
+        metavar="[KERNEL]",
+        expose_value=False,
+        is_eager=True,
+        callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
     )
+    named = option(
+        **how,
+        multiple=True,
+        callback=partial(_kernel, is_required=is_required),
+        metavar="KERNEL",
+        help=words,
+    )
+    [read_given], [read_named] = given.metadata[_CARRIED], named.metadata[_CARRIED]
+    carried = (lambda _, *more: read_given("given", *more), read_named)
+    return field(default=None, metadata={_CARRIED: carried})
 
 
-json_option = click.option(
-    "--json", "as_json", cls=SilentOption, is_flag=True, help="One JSON document on stdout."
-)
-
-while_option = click.option(
+json_option = partial(silent, "--json", help="One JSON document on stdout.")
+while_option = partial(
+    option,
     "--while",
-    "condition",
     metavar="CONDITION",
     help='Follow this in the place of a failure: "n_regs<=32 and spill_stores>4096".',
 )
-
-holds_option = click.option(
+holds_option = partial(
+    option,
     "--while",
-    "condition",
     metavar="CONDITION",
     help='Show where this holds: "n_regs<=32 and spill_stores>4096".',
 )
 
 
-def package_version_option(words: str) -> Callable[[F], F]:
-    """The releases of a package; `words` are what the help says of them."""
-    return click.option("--package-version", metavar="SPEC", help=words)
+class JsonAlone(Options):
+    """The options of a command that has no others."""
+
+    as_json: bool = json_option()

@@ -37,7 +37,7 @@ _HIDDEN_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u
 class _Console(Console):
     """A console that shows the control characters of a text instead of sending them."""
 
-    def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401
+    def render_str(self, text: str, **how: Any) -> Text:
         # Before a text is measured: columns stay straight.
         return super().render_str(shown(text), **how)
 
@@ -88,7 +88,7 @@ def said_text(blocks: Iterable[Block], width: int, *, in_colour: bool) -> str:
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def print_remarks(lines: Iterable[str]) -> None:
+def print_remarks(*lines: str) -> None:
     """Lines on stderr that say who speaks, of any length; a command says each of them once."""
     context = click.get_current_context(silent=True)
     printed: set[str] = context.meta.setdefault(__name__, set()) if context else set()

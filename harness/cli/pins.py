@@ -1,18 +1,24 @@
-"""`triage pins`."""
+"""`triage pins`.
+
+Example:
+  triage pins requirements.txt --sm 120a
+  triage pins uv.lock --sm 90a --sm 100a
+  triage pins Dockerfile --sm 80
+
+Exit codes: 0 nothing that was looked at fails, 1 kernels lose configs, 4 not known: no stored
+night has looked at that pair on that target.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from harness.binaries.pin_facts import know_pair
 from harness.binaries.pin_files import PACKAGES, read_pins
 from harness.binaries.pin_words import pins_document, pins_said
 from harness.cli.amounts import FilePath
-from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
-from harness.cli.output import print_json, print_said, status_console
+from harness.cli.options import Options, argument, json_option, option, verb
+from harness.cli.output import print_json, print_said
 from harness.cli.progress.steps import working
 from harness.cli.results import read_results
 from harness.io.files.reading import read_regular
@@ -22,45 +28,39 @@ from harness.values.target import Target
 
 _MAX_BYTES = 64 << 20
 
-_EPILOG = """\b
-Example:
-  triage pins requirements.txt --sm 120a
-  triage pins uv.lock --sm 90a --sm 100a
-  triage pins Dockerfile --sm 80
 
-Exit codes: 0 nothing that was looked at fails, 1 kernels lose configs, 4 not known: no stored
-night has looked at that pair on that target."""
+class _PinsOptions(Options):
+    file: Path = argument(type=FilePath(read=True))
+    sm: tuple[str, ...] = option(
+        required=True, metavar="SM", help="GPU target: 90a ... Repeatable."
+    )
+    as_json: bool = json_option()
 
 
-@click.command("pins", context_settings=CONTEXT, epilog=_EPILOG)
-@click.argument("file", type=FilePath(read=True))
-@click.option(
-    "--sm", multiple=True, required=True, metavar="SM", help="GPU target: 90a ... Repeatable."
-)
-@json_option
-def command(*, file: Path, sm: tuple[str, ...], as_json: bool) -> None:
+@verb()
+def command(options: _PinsOptions) -> int:
     """Say which Triton and ptxas come with a pinned torch, and what is known of that pair.
 
     FILE is requirements.txt, a lock file (uv.lock, poetry.lock, pylock.toml), pyproject.toml or a
     Dockerfile. A range is what an installer takes today. Nothing is compiled: what is known is what
     `triage compile` and `triage matrix run` found.
     """
-    targets = list(map(Target.parse, sm))
+    targets = list(map(Target.parse, options.sm))
     try:
-        text = read_regular(file, _MAX_BYTES).decode()
+        text = read_regular(options.file, _MAX_BYTES).decode()
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{file}: not UTF-8 text") from error
-    pins = read_pins(text, str(file))
-    with working(status_console(), "asking the package index"):
+        raise ConfigurationError(f"{options.file}: not UTF-8 text") from error
+    pins = read_pins(text, str(options.file))
+    with working("asking the package index"):
         taken = resolve(pins.requirements)
     versions = {name: str(taken[name]) for name in PACKAGES if name in taken}
     if "triton" not in versions:
-        raise UsageError(f"{file}: {', '.join(pins.requirements)} needs no Triton on Linux")
+        raise UsageError(f"{options.file}: {', '.join(pins.requirements)} needs no Triton on Linux")
     with read_results() as store:
         known = [know_pair(store, versions["triton"], target) for target in targets]
-    if as_json:
-        print_json(pins_document(str(file), versions, known))
+    if options.as_json:
+        print_json(pins_document(str(options.file), versions, known))
     else:
-        print_said(pins_said(str(file), pins.requirements, versions, known))
+        print_said(pins_said(str(options.file), pins.requirements, versions, known))
     is_unknown = not all(pair.cells for pair in known)
-    raise click.exceptions.Exit(1 if any(pair.lost for pair in known) else 4 if is_unknown else 0)
+    return 1 if any(pair.lost for pair in known) else 4 if is_unknown else 0

@@ -1,4 +1,15 @@
-"""`triage pr`."""
+"""`triage pr`.
+
+Example:
+  triage pr --base main --kernel 'kernels/**.py' --sm 90a --sm 120a
+  triage pr --base main --run --out triage-pr --fail-on failure
+  triage pr --base ../before --head ../after --kernel bench.py --sm 80
+  triage pr --base results-of-main --head results-of-branch
+
+Exit codes are those of `triage diff`. 0: nothing got worse. 1: fewer configs of a launch work,
+a regression, another signature, a metric that got worse (--fail-on failure: any failure that no
+matrix expects, too). 4: something known could not be determined.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +22,8 @@ from msgspec import structs
 from harness.cells.matrix_file import FILE, read_matrix
 from harness.cells.places import CompileOptions
 from harness.cli.amounts import FilePath
-from harness.cli.gpu_way import Execution, execution_of
-from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, exclusive, json_option
+from harness.cli.gpu_way import Execution, execution_option
+from harness.cli.options import Options, exclusive, json_option, option, silent, verb
 from harness.cli.output import (
     json_text,
     print_json,
@@ -47,124 +57,91 @@ from harness.values.change import Changes, FirstLost, PullRequest
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix, VersionChoice
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, EMULATOR, GPU, INSTALLED, SASS
-
-_EPILOG = """\b
-Example:
-  triage pr --base main --kernel 'kernels/**.py' --sm 90a --sm 120a
-  triage pr --base main --run --out triage-pr --fail-on failure
-  triage pr --base ../before --head ../after --kernel bench.py --sm 80
-  triage pr --base results-of-main --head results-of-branch
-
-Exit codes are those of `triage diff`. 0: nothing got worse. 1: fewer configs of a launch work,
-a regression, another signature, a metric that got worse (--fail-on failure: any failure that no
-matrix expects, too). 4: something known could not be determined."""
+from harness.values.toolchain import BUNDLED, INSTALLED
 
 
-@click.command("pr", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@exclusive("--json", "--markdown")
-@click.option(
-    "--base",
-    required=True,
-    metavar="REF",
-    help="What to compare with: a branch or commit (what head left it at), a folder, or a folder "
-    "of results, whose last run counts.",
-)
-@click.option(
-    "--head", default=".", show_default=True, metavar="DIR", help="A folder, or one of results."
-)
-@click.option(
-    "--kernel",
-    "--kernels",
-    "kernels",
-    multiple=True,
-    metavar="PATTERN",
-    help="Files ('kernels/**.py', FILE.py::NAME, FILE.ptx) or names of repros. Repeatable. "
-    "Default: those of ./matrix.yaml, else of ./repros.",
-)
-@click.option(
-    "--sm",
-    multiple=True,
-    metavar="SM",
-    help="GPU target: 90a, sm_100a ... Repeatable. Default: the matrix's.",
-)
-@click.option("--triton", multiple=True, metavar="X", help="Triton version. Repeatable.")
-@click.option("--ptxas", multiple=True, metavar="X", help="ptxas version. Repeatable.")
-@click.option(
-    "--matrix",
-    "file",
-    type=FilePath(read=True),
-    metavar="FILE",
-    help="Targets, toolchains, exclusions and known failures, for both. Default: ./matrix.yaml of "
-    "head, if there is one.",
-)
-@execution_of(
-    "Execute the kernels too, on small inputs, as `triage run` does.",
-    "Their cubins: SASS emulated, or launched on a GPU.",
-    takes=(EMULATOR, SASS, GPU),
-    formal=False,
-)
-@click.option(
-    "--fail-on",
-    cls=SilentOption,
-    type=click.Choice(["regression", "failure", "never"]),
-    default="regression",
-    show_default=True,
-    help="When the exit code is 1: head is worse; or has any failure that no matrix expects.",
-)
-@click.option(
-    "--out",
-    cls=SilentOption,
-    type=FilePath(file_okay=False),
-    metavar="DIR",
-    help="Write comment.md, triage.sarif, junit.xml and triage.json there.",
-)
-@click.option(
-    "--markdown", "is_markdown", cls=SilentOption, is_flag=True, help="The comment on stdout."
-)
-@execution_options
-@json_option
-def command(
-    *,
-    base: str,
-    head: str,
-    kernels: tuple[str, ...],
-    sm: tuple[str, ...],
-    triton: tuple[str, ...],
-    ptxas: tuple[str, ...],
-    file: Path | None,
-    execution: Execution,
-    fail_on: str,
-    out: Path | None,
-    is_markdown: bool,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
+class _PrOptions(Options, rules=[exclusive("--json", "--markdown")]):
+    base: str = option(
+        required=True,
+        metavar="REF",
+        help="What to compare with: a branch or commit (what head left it at), a folder, or a "
+        "folder of results, whose last run counts.",
+    )
+    head: str = option(default=".", metavar="DIR", help="A folder, or one of results.")
+    kernels: tuple[str, ...] = option(
+        "--kernel",
+        "--kernels",
+        metavar="PATTERN",
+        help="Files ('kernels/**.py', FILE.py::NAME, FILE.ptx) or names of repros. Repeatable. "
+        "Default: those of ./matrix.yaml, else of ./repros.",
+    )
+    sm: tuple[str, ...] = option(
+        metavar="SM", help="GPU target: 90a, sm_100a ... Repeatable. Default: the matrix's."
+    )
+    triton: tuple[str, ...] = option(metavar="X", help="Triton version. Repeatable.")
+    ptxas: tuple[str, ...] = option(metavar="X", help="ptxas version. Repeatable.")
+    file: Path | None = option(
+        "--matrix",
+        type=FilePath(read=True),
+        metavar="FILE",
+        help="Targets, toolchains, exclusions and known failures, for both. Default: "
+        "./matrix.yaml of head, if there is one.",
+    )
+    execution: Execution = execution_option(
+        "Execute the kernels too, on small inputs, as `triage run` does.",
+        "Their cubins: SASS emulated, or launched on a GPU.",
+        kind=Execution,
+    )
+    fail_on: str = silent(
+        type=click.Choice(["regression", "failure", "never"]),
+        default="regression",
+        help="When the exit code is 1: head is worse; or has any failure that no matrix expects.",
+    )
+    out: Path | None = silent(
+        type=FilePath(file_okay=False),
+        metavar="DIR",
+        help="Write comment.md, triage.sarif, junit.xml and triage.json there.",
+    )
+    is_markdown: bool = silent("--markdown", help="The comment on stdout.")
+    how: CompileOptions = execution_options()
+    as_json: bool = json_option()
+
+
+@verb()
+def command(options: _PrOptions) -> int:
     """Say what a change does to the machine code of kernels, before it is merged.
 
     Compiles the kernels of base and head for each target and toolchain, and compares them as
     `triage diff` does; cells whose machine code is the same are counted and not shown.
     """
-    results = [Path(text, DATABASE).is_file() for text in (base, head)]
+    results = [Path(text, DATABASE).is_file() for text in (options.base, options.head)]
     if all(results):
-        with Store.for_reading(Path(base)) as one, Store.for_reading(Path(head)) as other:
-            matrix = read_matrix(file) if file else None
+        with (
+            Store.for_reading(Path(options.base)) as one,
+            Store.for_reading(Path(options.head)) as other,
+        ):
+            matrix = read_matrix(options.file) if options.file else None
             result = compare_sides((one, last_run(one)), (other, last_run(other)), matrix)
-        result = structs.replace(result, base=base, head=head)
+        result = structs.replace(result, base=options.base, head=options.head)
     elif any(results):
-        raise UsageError(f"{base} and {head}: one of them holds results and the other does not")
-    else:
-        ours = head_of(head)
-        theirs = click.get_current_context().with_resource(base_of(base, ours))
-        own = ours.folder / FILE
-        matrix = _matrix(file or (own if own.is_file() else None), sm, triton, ptxas)
-        options = MatrixOptions(
-            work=how, run=execution.run, on=execution.on, runner=execution.runner
+        raise UsageError(
+            f"{options.base} and {options.head}: one of them holds results and the other does not"
         )
-        result = _of_folders(theirs, ours, matrix, kernels, options)
+    else:
+        ours = head_of(options.head)
+        theirs = click.get_current_context().with_resource(base_of(options.base, ours))
+        own = ours.folder / FILE
+        matrix = _matrix(options.file or (own if own.is_file() else None), options)
+        night = MatrixOptions(
+            work=options.how,
+            run=options.execution.run,
+            on=options.execution.on,
+            runner=options.execution.runner,
+        )
+        result = _of_folders(theirs, ours, matrix, options.kernels, night)
     document = pr_document(result)
-    if out:
-        create_folder(out)
+    if options.out:
+        create_folder(options.out)
         forms = {
             "comment.md": as_markdown(result),
             "triage.sarif": json_text(as_sarif(result)),
@@ -172,20 +149,18 @@ def command(
             "triage.json": json_text(document),
         }
         for name, text in forms.items():
-            write_atomically(out / name, text.encode())
-    print_remarks((*result.notes, *result.failures))
-    if as_json:
+            write_atomically(options.out / name, text.encode())
+    print_remarks(*result.notes, *result.failures)
+    if options.as_json:
         print_json(document)
-    elif is_markdown:
+    elif options.is_markdown:
         print_text(as_markdown(result))
     else:
         print_said(pr_said(result), whole_lines=True)
-    raise click.exceptions.Exit(result.exit_code(fail_on))
+    return result.exit_code(options.fail_on)
 
 
-def _matrix(
-    file: Path | None, sm: Sequence[str], triton: Sequence[str], ptxas: Sequence[str]
-) -> Matrix:
+def _matrix(file: Path | None, options: _PrOptions) -> Matrix:
     """The matrix of a file, or none but the defaults; options take the place of its lists."""
     matrix = (
         read_matrix(file)
@@ -198,14 +173,12 @@ def _matrix(
             freeze_ptx=False,
         )
     )
-    changed: dict[str, object] = {}
-    if sm:
-        changed["targets"] = tuple(map(Target.parse, sm))
-    if triton:
-        changed["triton"] = VersionChoice(specs=tuple(triton))
-    if ptxas:
-        changed["ptxas"] = VersionChoice(specs=tuple(ptxas))
-    return structs.replace(matrix, **changed)
+    return structs.replace(
+        matrix,
+        targets=tuple(map(Target.parse, options.sm)) or matrix.targets,
+        triton=VersionChoice(specs=options.triton) if options.triton else matrix.triton,
+        ptxas=VersionChoice(specs=options.ptxas) if options.ptxas else matrix.ptxas,
+    )
 
 
 def _of_folders(
@@ -220,7 +193,7 @@ def _of_folders(
     with open_results() as store:
         reports = []
         for side, never in ((base, head), (head, base)):
-            with show_progress(status) as progress:
+            with show_progress() as progress:
                 status.print(f"triage: {side.name}", style="dim")
                 job = run_side(side, matrix, patterns, store, options, progress, never=never)
                 reports.append(run_to_the_end(job))

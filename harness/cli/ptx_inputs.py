@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import Struct, structs
 
 from harness.cli.amounts import FilePath, Words
-from harness.cli.options import as_value, exclusive
+from harness.cli.options import Options, exclusive, option
 from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
@@ -22,16 +21,35 @@ if TYPE_CHECKING:
 _LARGEST_LAUNCH = 1 << 28
 
 
-class PtxOptions(Struct, frozen=True, kw_only=True):
+_SAID_IN_A_FILE = ("--buffer", "--scalar", "--expect", "--grid", "--block", "--shared")
+
+
+class PtxOptions(Options, rules=[exclusive("--inputs", name) for name in _SAID_IN_A_FILE]):
     """What the options say of the launch of a file of PTX."""
 
-    buffer: tuple[str, ...]
-    scalar: tuple[str, ...]
-    expect: tuple[str, ...]
-    grid: str | None
-    block: str | None
-    shared: int | None
-    inputs: Path | None
+    buffer: tuple[str, ...] = option(
+        type=Words(names_files=True),
+        metavar="NAME=DTYPE[N][:FILL]",
+        help="PTX: a buffer, zeros unless filled with a value, `random` or FILE.npy. Repeatable.",
+    )
+    scalar: tuple[str, ...] = option(
+        metavar="NAME=VALUE", help="PTX: a number, 0x... for its bits, or `null`. Repeatable."
+    )
+    expect: tuple[str, ...] = option(
+        type=Words(names_files=True),
+        metavar="NAME=FILE.npy",
+        help="PTX: what a buffer must hold after the run. Repeatable.",
+    )
+    grid: str | None = option(metavar="X[,Y[,Z]]", help="PTX: blocks of the grid.")
+    block: str | None = option(metavar="X[,Y[,Z]]", help="PTX: threads of a block.")
+    shared: int | None = option(
+        type=click.IntRange(0, 1 << 20), help="PTX: bytes of dynamic shared memory."
+    )
+    inputs: Path | None = option(
+        type=FilePath(read=True),
+        metavar="FILE.json",
+        help="PTX: all of this, as `triage minimize --run` writes it.",
+    )
 
     def refuse(self, instead: str = "a file of PTX") -> None:
         """What a launch of PTX takes is not for what is asked here.
@@ -39,7 +57,7 @@ class PtxOptions(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: such an option was given.
         """
-        for name, value in structs.asdict(self).items():
+        for name, value in vars(self).items():
             if value:
                 raise UsageError(f"--{name} is for {instead}")
 
@@ -69,45 +87,3 @@ class PtxOptions(Struct, frozen=True, kw_only=True):
             shared=own.shared if self.shared is None else self.shared,
         )
         return read_inputs(inputs, repro.folder if repro and repro.inputs else Path())
-
-
-ptx_options = as_value(
-    "inputs",
-    PtxOptions,
-    *(
-        exclusive("--inputs", name)
-        for name in ("--buffer", "--scalar", "--expect", "--grid", "--block", "--shared")
-    ),
-    click.option(
-        "--buffer",
-        type=Words(names_files=True),
-        multiple=True,
-        metavar="NAME=DTYPE[N][:FILL]",
-        help="PTX: a buffer, zeros unless filled with a value, `random` or FILE.npy. Repeatable.",
-    ),
-    click.option(
-        "--scalar",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="PTX: a number, 0x... for its bits, or `null`. Repeatable.",
-    ),
-    click.option(
-        "--expect",
-        type=Words(names_files=True),
-        multiple=True,
-        metavar="NAME=FILE.npy",
-        help="PTX: what a buffer must hold after the run. Repeatable.",
-    ),
-    click.option("--grid", metavar="X[,Y[,Z]]", help="PTX: blocks of the grid."),
-    click.option("--block", metavar="X[,Y[,Z]]", help="PTX: threads of a block."),
-    click.option(
-        "--shared", type=click.IntRange(0, 1 << 20), help="PTX: bytes of dynamic shared memory."
-    ),
-    click.option(
-        "--inputs",
-        type=FilePath(read=True),
-        metavar="FILE.json",
-        help="PTX: all of this, as `triage minimize --run` writes it.",
-    ),
-)
-"""What a file of PTX is launched with, as `inputs`: a `PtxOptions`."""

@@ -59,7 +59,7 @@ class _Item(pytest.Item):
 class SuitePlugin:
     """Takes over from pytest where `--triage` is given."""
 
-    def __init__(self, config: Any) -> None:  # noqa: ANN401 - its options are attributes
+    def __init__(self, config: Any) -> None:
         option = config.option
         if not option.triage_sm:
             raise pytest.UsageError("--triage: name a GPU, for example --sm 90a")
@@ -201,11 +201,11 @@ class SuitePlugin:
         hook.pytest_runtest_logfinish(nodeid=name, location=place)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:  # noqa: ANN401
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """A test that was captured has not passed: nothing was computed."""
         return getattr(report, "triage", None)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # noqa: ANN401
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """As a report of coverage."""
         if not self.results:
             return

@@ -1,34 +1,52 @@
-"""`triage report`."""
+r"""`triage report`.
+
+Example:
+  triage report --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115 \
+      --for nvidia --out reports/c7907
+  triage report --bug 3 --for triton
+  triage report --kernel slow.py --triton 3.6.0 --for triton --while "spill_stores>4096"
+  triage report --kernel two_dots --sm 100a --triton 3.8.0 --for triton --run
+  triage report --kernel fold_prmt_sign --ptxas 13.0.88 --for nvidia --run --on gpu
+
+Exit code 0: written, and ready to be filed. 1: written, but not ready; what is wrong is listed.
+4: this machine or a toolchain failed.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES
 from harness.bisect.bisect_words import upgrade_words
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.places import CompileOptions
-from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
 from harness.cli.amounts import FilePath
-from harness.cli.gpu_way import Execution, execution_of
-from harness.cli.main import CONTEXT
+from harness.cli.gpu_way import FormalExecution, execution_option
 from harness.cli.minimize import folder_of
-from harness.cli.options import EXECUTES, Verb, apart, exclusive, json_option, while_option
-from harness.cli.output import print_json, print_line, results_console, status_console
-from harness.cli.progress.steps import narrating, preparing
+from harness.cli.options import (
+    EXECUTES,
+    Options,
+    apart,
+    exclusive,
+    json_option,
+    option,
+    verb,
+    while_option,
+)
+from harness.cli.output import print_json, print_line
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import (
-    check_single,
     execution_options,
     run_to_the_end,
+    select_single,
     selection_options,
     surroundings,
 )
@@ -48,22 +66,10 @@ from harness.report.issue import render_report, report_document, report_page
 from harness.report.picture import PICTURE, draw_history
 from harness.store.store import Store
 from harness.values.errors import UsageError
-from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON
+from harness.values.toolchain import TRITON
 
 # Of a sentence that could not be checked: enough to find it in the issue.
 _SHOWN = 100
-
-_EPILOG = """\b
-Example:
-  triage report --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115 \\
-      --for nvidia --out reports/c7907
-  triage report --bug 3 --for triton
-  triage report --kernel slow.py --triton 3.6.0 --for triton --while "spill_stores>4096"
-  triage report --kernel two_dots --sm 100a --triton 3.8.0 --for triton --run
-  triage report --kernel fold_prmt_sign --ptxas 13.0.88 --for nvidia --run --on gpu
-
-Exit code 0: written, and ready to be filed. 1: written, but not ready; what is wrong is listed.
-4: this machine or a toolchain failed."""
 
 
 class _Addressee(click.ParamType[str]):
@@ -88,18 +94,45 @@ class _Addressee(click.ParamType[str]):
         return ", ".join((*self._fixed, *compilers))
 
 
-class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which failure is reported to whom; `addressee` is an upstream, or a kind of compiler."""
-
-    bug: int | None
-    addressee: str
-    out: Path | None
-    signature: str | None
-    condition: str | None
-    minimized: Path | None
-    quick: bool
-    form: str
-    draft_duplicates: bool
+class _ReportOptions(
+    Options,
+    rules=[
+        exclusive("--signature", "--while"),
+        exclusive("--bug", "--while"),
+        apart(EXECUTES, "--while", because="it is about what ptxas makes"),
+    ],
+):
+    words: SelectionOptions = selection_options(kernel_required=False)
+    bug: int | None = option(type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
+    addressee: str = option(
+        "--for",
+        type=_Addressee(),
+        required=True,
+        help="The upstream whose form the issue gets; KIND is another compiler.",
+    )
+    out: Path | None = option(
+        type=FilePath(file_okay=False),
+        help="Folder for issue.md, history.svg and bundle.tar.gz. Default: reports/KERNEL-CELL.",
+    )
+    execution: FormalExecution = execution_option(
+        "Report what the PTX computes when it is executed on the emulator.",
+        "On a GPU, what the cubin of a file of PTX computes; with sass, its SASS is emulated.",
+    )
+    signature: str | None = option(metavar="KEY", help="The failure that is meant.")
+    condition: str | None = while_option()
+    minimized: Path | None = option(
+        type=FilePath(file_okay=False),
+        metavar="DIR",
+        help="Folder of `triage minimize`. Default: minimized/KERNEL-CELL, created if it is "
+        "missing.",
+    )
+    quick: bool = option(help="Run nothing that takes minutes; say what is missing.")
+    form: str = option(
+        "--format", type=click.Choice(["md", "json", "html"]), default="md", help="Of the issue."
+    )
+    draft_duplicates: bool = option(help="Only print what to search for first.")
+    how: CompileOptions = execution_options()
+    as_json: bool = json_option()
 
     @property
     def upstream(self) -> Upstream:
@@ -108,57 +141,8 @@ class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Upstream.COMPILER if is_kind else Upstream(self.addressee)
 
 
-@click.command("report", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@exclusive("--signature", "--while")
-@exclusive("--bug", "--while")
-@apart(EXECUTES, "--while", because="it is about what ptxas makes")
-@selection_options(kernel_required=False)
-@click.option("--bug", type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
-@click.option(
-    "--for",
-    "addressee",
-    type=_Addressee(),
-    required=True,
-    help="The upstream whose form the issue gets; KIND is another compiler.",
-)
-@click.option(
-    "--out",
-    type=FilePath(file_okay=False),
-    help="Folder for issue.md, history.svg and bundle.tar.gz. Default: reports/KERNEL-CELL.",
-)
-@execution_of(
-    "Report what the PTX computes when it is executed on the emulator.",
-    "On a GPU, what the cubin of a file of PTX computes; with sass, its SASS is emulated.",
-    takes=(EMULATOR, SASS, GPU),
-)
-@click.option("--signature", metavar="KEY", help="The failure that is meant.")
-@while_option
-@click.option(
-    "--minimized",
-    type=FilePath(file_okay=False),
-    metavar="DIR",
-    help="Folder of `triage minimize`. Default: minimized/KERNEL-CELL, created if it is missing.",
-)
-@click.option("--quick", is_flag=True, help="Run nothing that takes minutes; say what is missing.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["md", "json", "html"]),
-    default="md",
-    show_default=True,
-    help="Of the issue.",
-)
-@click.option("--draft-duplicates", is_flag=True, help="Only print what to search for first.")
-@execution_options
-@json_option
-def command(
-    *,
-    words: SelectionOptions,
-    execution: Execution,
-    how: CompileOptions,
-    as_json: bool,
-    **options: Any,  # noqa: ANN401 - the fields of `_ReportOptions`
-) -> None:
+@verb()
+def command(options: _ReportOptions) -> int:
     """Write the report of one failure that its upstream can act on, and say if it is ready.
 
     What is not stored yet is computed: the history, blame, the smallest input, workarounds. Then
@@ -166,33 +150,31 @@ def command(
     each statement of the issue is checked: the attached files are compiled again on the versions
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
-    request = _ReportOptions(**options)
+    words, how, request = options.execution.formally(options.words), options.how, options
     read_while(request.condition)
     if (request.bug is None) == (not words.kernel):
         raise UsageError("name the failure: either --kernel K with its options, or --bug N")
     with open_results() as store:
         if request.bug is not None:
             example = find_bug(list_bugs(store), request.bug).example
-            request = structs.replace(request, signature=request.signature or example.signature)
+            request = replace(request, signature=request.signature or example.signature)
             beside = current_results(store, example.kernel)
             words = structs.replace(words_of(example, beside), surroundings=surroundings())
-        with preparing(status_console()):
-            selection = select(words)
         single = ("--sm", "--launch", "--triton", "--ptxas")
-        check_single(selection, "a report is of one", *single)
+        selection = select_single(words, "a report is of one", *single)
         front_end = selection.repro.front_end
         if request.upstream is Upstream.COMPILER and request.addressee != front_end:
             raise UsageError(
                 f"--for {request.addressee}: {selection.repro.name} is compiled by {front_end}"
             )
-        dossier = _gathered(request, execution, words, selection, store, how)
+        dossier = _gathered(request, words, selection, store, how)
         if request.draft_duplicates:
             for term in search_terms(dossier):
                 print_line(term)
-            return
+            return 0
         out = request.out or folder_of(dossier.case, "reports")
         create_folder(out.absolute())
-        with narrating(status_console(), "report: checking", who="report: ") as tell:
+        with narrating("report: checking", who="report: ") as tell:
             filing = Filing(
                 render=partial(render_report, upstream=request.upstream),
                 required=tuple(required_fields(request.upstream, dossier.case.compiler)),
@@ -202,7 +184,7 @@ def command(
                 store=store,
                 how=how,
                 tell=tell,
-                runner=execution.runner,
+                runner=options.execution.runner,
             )
             filed = run_to_the_end(file_report(dossier, filing))
     document = report_document(
@@ -217,16 +199,15 @@ def command(
         files["issue.json"] = json.dumps(document, indent=2).encode()
     for name, data in files.items():
         write_atomically(out / name, data)
-    if as_json:
+    if options.as_json:
         print_json({**document, "path": str(out)})
     else:
         _say(filed, out)
-    raise click.exceptions.Exit(1 if filed.defects else 0)
+    return 1 if filed.defects else 0
 
 
 def _gathered(
     request: _ReportOptions,
-    execution: Execution,
     words: SelectionOptions,
     selection: Selection,
     store: Store,
@@ -234,7 +215,7 @@ def _gathered(
 ) -> Dossier:
     # Where the file lies on this machine is private.
     public = structs.replace(words, kernel=Path(words.kernel).name)
-    condition = read_while(request.condition)
+    condition, execution = read_while(request.condition), request.execution
     more = ["--for", request.addressee]
     more += ["--while", spell(condition)] if condition else []
     more += execution_words(run=execution.run, on=execution.on)
@@ -250,7 +231,7 @@ def _gathered(
         quick=request.quick or request.draft_duplicates,
         minimized=lambda row: request.minimized or folder_of(row),
     )
-    with narrating(status_console(), "report: compiling", who="report: ") as tell:
+    with narrating("report: compiling", who="report: ") as tell:
         dossier = run_to_the_end(gather(selection, store, how, question, tell))
     files = folder_files(dossier.minimized, command=question.made_by) if dossier.minimized else {}
     source = read_regular(selection.repro.ptx, MAX_BYTES) if selection.repro.ptx else b""
@@ -263,23 +244,22 @@ def _picture(filed: Filed) -> bytes | None:
 
 
 def _say(filed: Filed, out: Path) -> None:
-    console = results_console()
-    console.print(f"{out / 'issue.md'}", soft_wrap=True, markup=False)
-    console.print(f"{out / 'bundle.tar.gz'}", soft_wrap=True, markup=False)
+    print_line(str(out / "issue.md"))
+    print_line(str(out / "bundle.tar.gz"))
     if _picture(filed):
         does = "GitHub shows it once it is dragged into the issue"
-        console.print(f"{out / PICTURE}  ({does})", soft_wrap=True, markup=False)
+        print_line(f"{out / PICTURE}  ({does})")
     proof = filed.proof
     checked = f"{proof.checked} of its {proof.claims} statements were checked"
     for sentence, why in proof.unchecked:
         words = " ".join(sentence.split())[:_SHOWN]
-        console.print(f"  not checked: {words} ({why})", soft_wrap=True, markup=False)
+        print_line(f"  not checked: {words} ({why})")
     if not filed.defects:
-        console.print(f"Ready to be filed: {checked}, and all of these are true.")
+        print_line(f"Ready to be filed: {checked}, and all of these are true.")
         for report in filter(None, (filed.dossier.along_triton, filed.dossier.along_ptxas)):
             if words := upgrade_words(report):
-                console.print(f"Before you file it: {words}", soft_wrap=True, markup=False)
+                print_line(f"Before you file it: {words}")
         return
-    console.print(f"Not ready to be filed ({checked}):")
+    print_line(f"Not ready to be filed ({checked}):")
     for defect in filed.defects:
-        console.print(f"  {defect.kind}: {defect}", soft_wrap=True, markup=False)
+        print_line(f"  {defect.kind}: {defect}")

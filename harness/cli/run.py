@@ -1,4 +1,16 @@
-"""`triage run`."""
+"""`triage run`.
+
+Example:
+  triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
+  triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
+  triage run case.ptx --buffer out=u32[128] --buffer x=u32[128]:random --trace out[17]
+  triage run --kernel scaled_values --sm 100a --trace out --beside num_stages=1
+  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --on sass
+  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
+
+Exit code 0: nothing is wrong with all that was run. 1: something is wrong, or configs of one launch
+compute different things. 4: something could not be run.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +22,27 @@ from pathlib import Path
 
 import click
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
 
-from gpu_emulator.values import Budget
+from gpu_emulator.values import Budget, Schedule
 from harness.cells.compile import Survey
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spelled
 from harness.cli.amounts import FilePath, FiniteRange
-from harness.cli.gpu_way import GpuOptions, elsewhere
-from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, as_value, goes_with, json_option
-from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
+from harness.cli.gpu_way import (
+    EXECUTOR,
+    ONE_WAY,
+    GpuOptions,
+    import_option,
+    pack_option,
+    runner_option,
+)
+from harness.cli.options import Options, goes_with, json_option, option, silent, verb
+from harness.cli.output import print_json, print_line, print_remarks, print_said
 from harness.cli.progress.steps import narrating, preparing
-from harness.cli.ptx_inputs import PtxOptions, ptx_options
+from harness.cli.ptx_inputs import PtxOptions
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, run_to_the_end, selection_options
 from harness.run.emulator_jobs import RunTrial
@@ -56,14 +74,12 @@ from harness.values.verdict import VerdictKind
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
 
 
-def _levels(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    """The levels of `0..3` or `0,3`; None where none are named.
+def _levels(text: str) -> tuple[int, ...]:
+    """The levels of `0..3` or `0,3`.
 
     Raises:
         UsageError: it is neither.
     """
-    if text is None:
-        return None
     levels: list[int] = []
     for word in text.split(","):
         match = _LEVEL.fullmatch(word.strip())
@@ -76,19 +92,48 @@ def _levels(_: click.Context, __: click.Parameter, text: str | None) -> tuple[in
     return tuple(dict.fromkeys(levels))
 
 
-class _GpuOptions(Struct, frozen=True, kw_only=True):
+class _GpuOptions(Options, rules=[ONE_WAY]):
     """What executes it; on a GPU, what is done there, and how it is reached."""
 
-    on: str | None
-    levels: tuple[int, ...] | None
-    runner: str | None
-    pack: Path | None
-    results: Path | None
-    inspect: Path | None
-    measure: bool
-    sanitize: bool
-    repeats: int | None
-    limit: float
+    on: str | None = option(
+        type=EXECUTOR,
+        help="What executes it: the PTX (the default); what ptxas makes of it, its SASS, without a "
+        "GPU; or a GPU (the default with one of the options below).",
+    )
+    levels: tuple[int, ...] | None = option(
+        "-O",
+        reads=_levels,
+        metavar="LEVELS",
+        help="GPU, SASS: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: "
+        "0,3.",
+    )
+    runner: str | None = runner_option()
+    pack: Path | None = pack_option()
+    results: Path | None = import_option(help="What such a program gave there.")
+    inspect: Path | None = option(
+        type=FilePath(read=True),
+        metavar="PACK",
+        help="GPU: say what a pack holds; nothing of it is run.",
+    )
+    measure: bool = option(
+        help="GPU: how long each takes; a kernel at its own shape, or the one that you --set."
+    )
+    sanitize: bool = option(
+        help="GPU: what compute-sanitizer says of each cubin: memcheck, racecheck, initcheck, "
+        "synccheck. SASS: whether its schedule waits for each result (statically suspect)."
+    )
+    repeats: int | None = option(
+        "--repeat",
+        type=click.IntRange(2, MOST_RUNS),
+        help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
+    )
+    limit: float = silent(
+        "--gpu-timeout",
+        type=FiniteRange(0.1, 3600),
+        default=LIMIT,
+        help="GPU: seconds for one run of a cubin. Longer is a hang where the emulator saw the PTX "
+        "end, else `not_run`.",
+    )
 
     @property
     def executor(self) -> str:
@@ -116,86 +161,67 @@ class _GpuOptions(Struct, frozen=True, kw_only=True):
         return GPU if own else self.on or EMULATOR
 
 
-_gpu_options = as_value(
-    "gpu",
-    _GpuOptions,
-    click.option(
-        "--on",
-        type=click.Choice([EMULATOR, SASS, GPU]),
-        help="What executes it: the PTX (the default); what ptxas makes of it, its SASS, without a "
-        "GPU; or a GPU (the default with one of the options below).",
-    ),
-    click.option(
-        "-O",
-        "levels",
-        callback=_levels,
-        metavar="LEVELS",
-        help="GPU, SASS: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: "
-        "0,3.",
-    ),
-    *elsewhere(many=False),
-    click.option(
-        "--inspect",
-        type=FilePath(read=True),
-        metavar="PACK",
-        help="GPU: say what a pack holds; nothing of it is run.",
-    ),
-    click.option(
-        "--measure",
-        is_flag=True,
-        help="GPU: how long each takes; a kernel at its own shape, or the one that you --set.",
-    ),
-    click.option(
-        "--sanitize",
-        is_flag=True,
-        help="GPU: what compute-sanitizer says of each cubin: memcheck, racecheck, initcheck, "
-        "synccheck. SASS: whether its schedule waits for each result (statically suspect).",
-    ),
-    click.option(
-        "--repeat",
-        "repeats",
-        type=click.IntRange(2, MOST_RUNS),
-        help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
-    ),
-    click.option(
-        "--gpu-timeout",
-        "limit",
-        cls=SilentOption,
-        type=FiniteRange(0.1, 3600),
-        default=LIMIT,
-        show_default=True,
-        help="GPU: seconds for one run of a cubin. Longer is a hang where the emulator saw the PTX "
-        "end, else `not_run`.",
-    ),
-)
 _PTX, _CUBIN = ".ptx", ".cubin"
-_EPILOG = """\b
-Example:
-  triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
-  triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
-  triage run case.ptx --buffer out=u32[128] --buffer x=u32[128]:random --trace out[17]
-  triage run --kernel scaled_values --sm 100a --trace out --beside num_stages=1
-  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --on sass
-  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
-
-Exit code 0: nothing is wrong with all that was run. 1: something is wrong, or configs of one launch
-compute different things. 4: something could not be run."""
 
 
-class _RunOptions(Struct, frozen=True, kw_only=True):
+class _RunOptions(Options, rules=[goes_with("--trace", "--beside")]):
     """What is executed, on what inputs, and what is looked at."""
 
-    words: SelectionOptions
-    trials: tuple[RunTrial, ...]
-    budget: Budget
-    programs: int | None
-    trace: str | None
-    beside: str | None
+    words: SelectionOptions = selection_options(kernel_required=False)
+    schedules: tuple[Schedule, ...] = option(
+        default=DEFAULT,
+        multiple=False,
+        reads=read_schedules,
+        metavar="WARPS/COMPLETION[:SEED][@BLOCKS],...",
+        help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of "
+        "asynchronous operations: early, late or random; BLOCKS: so many at once, not all.",
+    )
+    max_instructions: int = silent(
+        metavar="N",
+        type=click.IntRange(1),
+        default=INSTRUCTIONS,
+        help="Instructions of all threads that one run may take; one that takes more is `not_run`.",
+    )
+    programs: int | None = option(
+        type=click.IntRange(1),
+        help=f"The most programs of a grid to execute, evenly spread over it. Default: {PROGRAMS}; "
+        "all of a file of PTX.",
+    )
+    races: bool = option("--races/--no-races", default=True, help="Look for races.")
+    formal: bool = option(
+        help="A race counts too that breaks only the letter of the memory model, or changes "
+        "rounding alone."
+    )
+    trace: str | None = option(
+        metavar="NAME[INDEX]",
+        help="Follow an element back to where two of the runs first differ: out[17]; out takes the "
+        "first that differs.",
+    )
+    beside: str | None = option(
+        metavar="NAME=VALUE,...",
+        help="With --trace: follow it to what it is made of here, and not in another PTX of the "
+        "launch: num_stages=1, sm=80, triton=3.6.0.",
+    )
     inputs: PtxOptions
-    dump: Path | None
+    dump: Path | None = silent(
+        "--out",
+        type=FilePath(file_okay=False),
+        help="PTX: write each buffer after the run as NAME.npy below this folder.",
+    )
     gpu: _GpuOptions
-    how: CompileOptions
-    as_json: bool
+    how: CompileOptions = execution_options()
+    as_json: bool = json_option()
+
+    @property
+    def trials(self) -> tuple[RunTrial, ...]:
+        """The orders in which each is executed."""
+        return trials_of(self.schedules, races=self.races)
+
+    @property
+    def budget(self) -> Budget:
+        """The limits of one run; all programs of a grid where their number is not limited."""
+        budget = Budget(max_instructions=self.max_instructions)
+        return replace(budget, max_ctas=self.programs) if self.programs else budget
 
     @property
     def follow(self) -> Follow | None:
@@ -211,79 +237,8 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
         return partial(follow_value, element=self.trace, another=another)
 
 
-@click.command("run", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@goes_with("--trace", "--beside")
-@selection_options(kernel_required=False)
-@click.option(
-    "--schedules",
-    default=DEFAULT,
-    show_default=True,
-    metavar="WARPS/COMPLETION[:SEED][@BLOCKS],...",
-    help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of asynchronous "
-    "operations: early, late or random; BLOCKS: so many at once, not all.",
-)
-@click.option(
-    "--max-instructions",
-    "budget",
-    cls=SilentOption,
-    metavar="N",
-    type=click.IntRange(1),
-    default=INSTRUCTIONS,
-    show_default=True,
-    help="Instructions of all threads that one run may take; one that takes more is `not_run`.",
-)
-@click.option(
-    "--programs",
-    type=click.IntRange(1),
-    help=f"The most programs of a grid to execute, evenly spread over it. Default: {PROGRAMS}; all "
-    "of a file of PTX.",
-)
-@click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
-@click.option(
-    "--formal",
-    is_flag=True,
-    help="A race counts too that breaks only the letter of the memory model, or changes rounding "
-    "alone.",
-)
-@click.option(
-    "--trace",
-    metavar="NAME[INDEX]",
-    help="Follow an element back to where two of the runs first differ: out[17]; out takes the "
-    "first that differs.",
-)
-@click.option(
-    "--beside",
-    metavar="NAME=VALUE,...",
-    help="With --trace: follow it to what it is made of here, and not in another PTX of the "
-    "launch: num_stages=1, sm=80, triton=3.6.0.",
-)
-@ptx_options
-@click.option(
-    "--out",
-    "dump",
-    cls=SilentOption,
-    type=FilePath(file_okay=False),
-    help="PTX: write each buffer after the run as NAME.npy below this folder.",
-)
-@_gpu_options
-@execution_options
-@json_option
-def command(
-    *,
-    words: SelectionOptions,
-    schedules: str,
-    budget: int,
-    programs: int | None,
-    races: bool,
-    formal: bool,
-    trace: str | None,
-    beside: str | None,
-    inputs: PtxOptions,
-    dump: Path | None,
-    gpu: _GpuOptions,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
+@verb()
+def command(options: _RunOptions) -> int:
     """Execute what was compiled, on small real inputs, and say what came out.
 
     Every cell is lowered to PTX, and the PTX is executed by an emulator under the PTX ISA's rules,
@@ -297,41 +252,27 @@ def command(
     A file of PTX, or a cubin, is executed on inputs that you name; what you leave out is guessed,
     and said.
     """
-    name = words.kernel
+    name, gpu, inputs = options.words.kernel, options.gpu, options.inputs
     if gpu.inspect or gpu.results:
         word = "--inspect" if gpu.inspect else "--import"
         if name or (gpu.inspect and gpu.results):
             raise UsageError(f"{word} takes its kernels from the file: name nothing else")
-        raise click.exceptions.Exit(_look_at_pack(gpu, how, as_json=as_json))
+        return _look_at_pack(gpu, options.how, as_json=options.as_json)
     if not name:
         raise UsageError("name a kernel: `triage run FILE.ptx`, or --kernel NAME")
-    options = _RunOptions(
-        words=structs.replace(words, formal=formal),
-        trials=trials_of(read_schedules(schedules), races=races),
-        budget=Budget(max_instructions=budget, **({"max_ctas": programs} if programs else {})),
-        programs=programs,
-        trace=trace,
-        beside=beside,
-        inputs=inputs,
-        dump=dump,
-        gpu=gpu,
-        how=how,
-        as_json=as_json,
-    )
+    options = replace(options, words=structs.replace(options.words, formal=options.formal))
     path, _, entry = name.partition("::")
     repros = [] if path.endswith((_PTX, _CUBIN, ".py")) else find_kernels(name)
     if path.endswith(_CUBIN):
-        code = _run_files([(Path(path), entry or None, inputs.named())], options)
-    elif takes_cubins(on := gpu.executor):
-        code = _run_cubins(options, on)
-    elif path.endswith(_PTX):
-        code = _run_files([(Path(path), entry or None, inputs.named())], options)
-    elif repros and all(repro.ptx for repro in repros):
+        return _run_files([(Path(path), entry or None, inputs.named())], options)
+    if takes_cubins(on := gpu.executor):
+        return _run_cubins(options, on)
+    if path.endswith(_PTX):
+        return _run_files([(Path(path), entry or None, inputs.named())], options)
+    if repros and all(repro.ptx for repro in repros):
         files = [(repro.ptx, repro.kernel, inputs.named(repro)) for repro in repros if repro.ptx]
-        code = _run_files(files, options)
-    else:
-        code = _run_kernels(options)
-    raise click.exceptions.Exit(code)
+        return _run_files(files, options)
+    return _run_kernels(options)
 
 
 def _run_kernels(options: _RunOptions) -> int:
@@ -339,10 +280,10 @@ def _run_kernels(options: _RunOptions) -> int:
     if options.dump:
         raise UsageError("--out is for a file of PTX")
     budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
-    with preparing(status_console()):
+    with preparing():
         selections = select_all(options.words)
     survey = Survey(options.words, "run", "executed")
-    with open_results() as store, narrating(status_console(), "executing") as tell:
+    with open_results() as store, narrating("executing") as tell:
         report = run_to_the_end(
             run_selections(
                 selections,
@@ -355,7 +296,7 @@ def _run_kernels(options: _RunOptions) -> int:
                 survey=survey,
             )
         )
-    print_remarks((*report.notes, *report.failures))
+    print_remarks(*report.notes, *report.failures)
     if options.as_json:
         summary = {"not_tried": report.samples, "notes": report.notes}
         print_json(runs_document(report.rows, **summary, failures=report.failures))
@@ -381,7 +322,7 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
         )
     if is_cubin:
         _check_cubin(files[0][0], options)
-    with open_results() as store, narrating(status_console(), "executing") as tell:
+    with open_results() as store, narrating("executing") as tell:
         for path, entry, inputs in files:
             given = (path, entry, inputs, store, options.how, options.trials, options.budget, tell)
             job = (
@@ -401,7 +342,7 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
         if len(reports) == 1:
             print_said(values_said(reports[0].before, reports[0].after))
         print_said(traces_said(rows))
-    return _exit_code(rows, has_failures=False)
+    return _exit_code(rows)
 
 
 def _check_cubin(path: Path, options: _RunOptions) -> None:
@@ -434,7 +375,7 @@ def _dump(report: RawReport, folder: Path) -> None:
         raise UsageError(f"--out {folder}: {error.strerror or error}") from error
 
 
-def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:
+def _exit_code(rows: Sequence[RunRow], *, has_failures: bool = False) -> int:
     if any(row.is_accused for row in rows):
         return 1
     return 4 if has_failures or any(row.run is VerdictKind.NOT_RUN for row in rows) else 0
@@ -458,7 +399,7 @@ def _look_at_pack(gpu: _GpuOptions, how: CompileOptions, *, as_json: bool) -> in
                 print_line(line)
         return 0 if contents.is_ours else 1
     assert gpu.results
-    with open_results() as store, narrating(status_console(), "reading results") as tell:
+    with open_results() as store, narrating("reading results") as tell:
         report = run_to_the_end(import_results(gpu.results, store, how, tell))
     return _show(report, as_json=as_json)
 
@@ -471,8 +412,8 @@ def _run_cubins(options: _RunOptions, on: str) -> int:
         if is_given:
             raise UsageError(f"{name} is for the emulator of PTX, not for --on {on}")
     # Before anything is compiled: is there a GPU to be reached?
-    way = GpuOptions(on=on, runner=gpu.runner, pack=gpu.pack, results=()).way()
-    with preparing(status_console()):
+    way = GpuOptions(on=on, runner=gpu.runner, pack=gpu.pack).way()
+    with preparing():
         selections = select_all(options.words)
     is_ptx = all(selection.repro.ptx for selection in selections)
     question = GpuQuestion(
@@ -490,32 +431,27 @@ def _run_cubins(options: _RunOptions, on: str) -> int:
         ),
         measure=gpu.measure,
     )
-    with open_results() as store, narrating(status_console(), "compiling") as tell:
+    with open_results() as store, narrating("compiling") as tell:
         report = run_to_the_end(ask_gpu(question, way, store, how, tell))
     if isinstance(report, GpuReport):
         return _show(report, as_json=options.as_json)
     assert gpu.pack, "a trip that was packed"
-    _say_packed(gpu.pack, len(report.carried), as_json=options.as_json)
+    cubins = len(report.carried)
+    if options.as_json:
+        print_json({"schema": SCHEMA, "pack": str(gpu.pack), "cubins": cubins})
+    else:
+        print_line(f"{gpu.pack}: {cubins} cubins with their inputs")
+        print_line(f"  there:  python3 {gpu.pack.name} --out results.jsonl")
+        print_line("  here:   triage run --import results.jsonl")
     return 0
 
 
-def _say_packed(path: Path, cubins: int, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"schema": SCHEMA, "pack": str(path), "cubins": cubins})
-        return
-    print_line(f"{path}: {cubins} cubins with their inputs")
-    print_line(f"  there:  python3 {path.name} --out results.jsonl")
-    print_line("  here:   triage run --import results.jsonl")
-
-
 def _show(report: GpuReport, *, as_json: bool) -> int:
-    print_remarks(report.notes)
+    print_remarks(*report.notes)
     rows = report.rows
     if as_json:
         print_json(runs_document(rows, device=report.device.name, notes=report.notes))
     else:
         print_said(measured_said(rows, report.device.name))
         print_said(times_said(rows, report.device.name))
-    if any(row.is_accused for row in rows):
-        return 1
-    return 4 if any(row.run is VerdictKind.NOT_RUN for row in rows) else 0
+    return _exit_code(rows)

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -15,17 +16,9 @@ from harness.cells.matrix_rules import select_stored
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FiniteRange, Gibibytes
-from harness.cli.options import (
-    Completer,
-    F,
-    SilentOption,
-    apart,
-    as_value,
-    completing,
-    kernel_options,
-    together,
-)
+from harness.cli.options import Completer, apart, completing, group, kernel_option, option, silent
 from harness.cli.output import command_line, print_remarks
+from harness.cli.progress.steps import preparing
 from harness.frontends.plan import Selection
 from harness.io.packages.versions import LATEST
 from harness.io.processes.cluster import MachinesGoneError, local_workers, open_machines
@@ -72,74 +65,51 @@ def _versions(kind: str, *words: str) -> Completer:
     return completing(versions)
 
 
-toolchain_options = together(
-    click.option(
-        "--triton",
-        multiple=True,
+TOOLCHAINS: dict[str, Any] = {
+    "triton": option(
         metavar="X",
         help="Triton version, specifier ('>=3.6'), `latest`, or `installed`; any distribution's: "
         "NAME==VERSION. Repeatable. Default: the repro's, else installed.",
         shell_complete=_versions(TRITON, LATEST, INSTALLED),
     ),
-    click.option(
-        "--compiler",
-        multiple=True,
+    "compiler": option(
         metavar="KIND==X",
         help="Any compiler's version; `triton==3.6.0` is `--triton 3.6.0`. Repeatable.",
     ),
-    click.option(
-        "--ptxas",
-        multiple=True,
+    "ptxas": option(
         metavar="X",
         help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
         "this Triton picks; the default). Repeatable.",
         shell_complete=_versions(PTXAS, LATEST, BUNDLED),
     ),
-    click.option(
-        "--assembler",
-        multiple=True,
+    "assembler": option(
         metavar="KIND==X",
         help="Any assembler's version; `ptxas==13.1.115` is `--ptxas 13.1.115`. Repeatable.",
     ),
-)
-"""Which compilers and assemblers."""
+}
+"""Which compilers and assemblers: parts of a group that is a `SelectionOptions`."""
 
 
-def sm_option(more: str = "", **how: Any) -> Callable[[F], F]:  # noqa: ANN401 - click's
+def sm_option(more: str = "", **how: Any) -> Any:
     """`--sm`, with `more` words in the help."""
-    return click.option(
-        "--sm",
-        multiple=True,
-        metavar="SM",
-        help=f"GPU target: 90a, sm_100a, 100f ... Repeatable.{more}",
-        shell_complete=completing(_targets),
-        **how,
-    )
+    words = f"GPU target: 90a, sm_100a, 100f ... Repeatable.{more}"
+    return option(metavar="SM", help=words, shell_complete=completing(_targets), **how)
 
 
-_launch_option = click.option(
-    "--launch",
+_launch_option = option(
     metavar="NAME",
     help="Launch function, or a pattern of them; main#2: its second launch of a kernel.",
 )
-_config_option = click.option(
-    "--config",
+_config_option = option(
     metavar="FILTER",
     help='Only configs that match: "num_warps=4|8,maxnreg=none"; "*=none": and have no other '
     "value.",
 )
 
 
-def read_selection(
-    *,
-    kernel: str | None = None,
-    config: str | None = None,
-    **words: Any,  # noqa: ANN401 - the fields of a `SelectionOptions`
-) -> SelectionOptions:
+def read_selection(**words: Any) -> SelectionOptions:
     """The values of `selection_options`, or of those of them that a command has."""
-    return SelectionOptions(
-        kernel=kernel or "", config=config or "", surroundings=surroundings(), **words
-    )
+    return SelectionOptions(surroundings=surroundings(), **words)
 
 
 def surroundings() -> tuple[str, ...]:
@@ -148,189 +118,152 @@ def surroundings() -> tuple[str, ...]:
     return (*passed, *([] if is_confined() else ["--confine", "off"]))
 
 
-def selection_options(*, kernel_required: bool = True) -> Callable[[F], F]:
-    """What to compile with what, as `words`: a `SelectionOptions`.
+def selection_options(*, kernel_required: bool = True) -> Any:
+    """What to compile with what: a `SelectionOptions`.
 
     The kernel is named by the argument or by `--kernel`, and is "" where it may be left out.
     """
-    return as_value(
-        "words",
+    return group(
         read_selection,
-        kernel_options(
+        of=SelectionOptions,
+        kernel=kernel_option(
             "A repro's name or a pattern of names (see `triage kernels`), FILE.py, FILE.py::NAME, "
             "or FILE.ptx; as the argument.",
             is_required=kernel_required,
         ),
-        sm_option(" Default: the repro's."),
-        toolchain_options,
-        _launch_option,
-        click.option(
-            "--set",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Override a parameter of the launch function. Repeatable.",
+        sm=sm_option(" Default: the repro's."),
+        **TOOLCHAINS,
+        launch=_launch_option,
+        set=option(
+            metavar="NAME=VALUE", help="Override a parameter of the launch function. Repeatable."
         ),
-        _config_option,
-        click.option(
-            "--freeze-ptx",
-            is_flag=True,
-            help="Give every ptxas the PTX generated for the bundled one, byte for byte.",
+        config=_config_option,
+        freeze_ptx=option(
+            help="Give every ptxas the PTX generated for the bundled one, byte for byte."
         ),
     )
 
 
-def _tool_option(name: str, title: str, example: str) -> Callable[[F], F]:
+def _tool_option(title: str, example: str) -> Any:
     words = f"Only this version of {title}, or specifier ('{example}'). Repeatable."
-    return click.option(f"--{name}", multiple=True, metavar="X", help=words)
+    return option(metavar="X", help=words)
 
 
-def _kind_option(name: str, example: str) -> Callable[[F], F]:
+def _kind_option(name: str, example: str) -> Any:
     words = f"Only this {name}, or versions of it: '{example}'. Repeatable."
-    return click.option(f"--{name}", multiple=True, metavar="KIND==X", help=words)
+    return option(metavar="KIND==X", help=words)
 
 
-_ONLY = (
-    sm_option(),
-    _tool_option("triton", "Triton", ">=3.6"),
-    _kind_option("compiler", "nvcc>=13"),
-    _tool_option("ptxas", "ptxas", ">=13.1,<13.4"),
-    _kind_option("assembler", "tileiras"),
-    _launch_option,
-    click.option(
-        "--set",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Only launches with this override. Repeatable.",
-    ),
-    _config_option,
-)
-only_options = as_value("only", select_stored, *_ONLY)
-"""Which cells of those that are there, by the words of `selection_options`: as `only`."""
-
-stored_options = as_value(
-    "only",
+_ONLY: dict[str, Any] = {
+    "sm": sm_option(),
+    "triton": _tool_option("Triton", ">=3.6"),
+    "compiler": _kind_option("compiler", "nvcc>=13"),
+    "ptxas": _tool_option("ptxas", ">=13.1,<13.4"),
+    "assembler": _kind_option("assembler", "tileiras"),
+    "launch": _launch_option,
+    "set": option(metavar="NAME=VALUE", help="Only launches with this override. Repeatable."),
+    "config": _config_option,
+}
+only_options = partial(group, select_stored, **_ONLY)
+"""Which cells of those that are there, by the words of `selection_options`: selectors."""
+stored_options = partial(
+    group,
     select_stored,
-    click.option("--kernel", metavar="KERNEL", help="Only this kernel, or a pattern of names."),
-    *_ONLY,
+    kernel=option(metavar="KERNEL", help="Only this kernel, or a pattern of names."),
+    **_ONLY,
 )
 """As `only_options`, of any kernel."""
 
 
-def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:  # noqa: ARG001
+def _pass_on(names: Sequence[str]) -> None:
     for name in names:
         if not is_variable(name):
             raise click.BadParameter(f"{name!r} is not the name of a variable")
     os.environ[PASS_ENV] = ",".join(sorted({*passed_names(), *names}))
 
 
-def _say_confinement(context: click.Context, parameter: click.Parameter, verbose: bool) -> None:  # noqa: ARG001, FBT001
-    if verbose:
-        click.echo(f"launch code: {confinement_words()[1]}", err=True)
-
-
-_confinement_options = together(
+_CONFINEMENT: dict[str, Any] = {
     # Kept in the environment, for what this process starts too.
-    click.option(
-        "--confine",
-        cls=SilentOption,
+    "confine": silent(
         type=click.Choice(MODES),
         envvar=CONFINE,
         default=MODES[0],
-        show_default=True,
         expose_value=False,
         is_eager=True,
-        callback=lambda _, __, mode: os.environ.__setitem__(CONFINE, mode),
+        reads=lambda mode: os.environ.__setitem__(CONFINE, mode),
         help="Keep launch code from your files, environment and network: as far as this "
         "machine is able to, or not at all, or refuse to run it.",
     ),
-    click.option(
-        "--pass-env",
+    "pass_env": option(
         multiple=True,
         metavar="NAME",
         expose_value=False,
-        callback=_pass_on,
+        reads=_pass_on,
         help="An environment variable that launch code gets too. Repeatable.",
     ),
-    click.option(
+    "verbose": silent(
         "-v",
         "--verbose",
-        cls=SilentOption,
         is_flag=True,
         expose_value=False,
-        callback=_say_confinement,
+        reads=lambda _: click.echo(f"launch code: {confinement_words()[1]}", err=True),
         help="Say first how launch code is confined here.",
     ),
-)
+}
 
 
-def _address(_context: click.Context, _option: click.Parameter, where: str | None) -> str | None:
-    if where is not None:
-        local_workers(where)  # refuses what is none
-    return where
+def scheduler_option(words: str) -> Any:
+    """Other machines; `words` are what they are to do, as the help says it."""
 
+    def read(scheduler: str | None = None) -> str | None:
+        if scheduler is not None:
+            local_workers(scheduler)  # refuses what is none
+        return scheduler
 
-def scheduler_option(words: str) -> Callable[[F], F]:
-    """Other machines, as `scheduler`; `words` are what they are to do, as the help says it."""
-    option = click.option(
-        "--scheduler",
-        cls=SilentOption,
-        callback=_address,
-        metavar="ADDRESS",
-        help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N workers in "
-        "processes of this machine (local:N).",
+    return group(
+        read,
+        apart(["--scheduler"], "--jobs", because="each worker is one compiler at a time"),
+        scheduler=silent(
+            metavar="ADDRESS",
+            help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N workers "
+            "in processes of this machine (local:N).",
+        ),
     )
-    because = "each worker is one compiler at a time"
-    return together(apart(["--scheduler"], "--jobs", because=because), option)
 
 
-jobs_option = click.option(
-    "--jobs",
-    cls=SilentOption,
-    type=click.IntRange(1, 512),
-    help="Compilers at once. Default: all cores.",
+jobs_option = partial(
+    silent, type=click.IntRange(1, 512), help="Compilers at once. Default: all cores."
 )
-no_cache_option = click.option(
-    "--no-cache", cls=SilentOption, is_flag=True, help="Compile again what is stored."
-)
+no_cache_option = partial(silent, help="Compile again what is stored.")
 
 
 def _compile_options(
-    *, jobs: int | None, timeout: float, memory: float | None, no_cache: bool = False
+    *, timeout: float, jobs: int = 0, memory: float = 0, no_cache: bool = False
 ) -> CompileOptions:
     return CompileOptions(
-        jobs=jobs or 0,
+        jobs=jobs,
         timeout=timeout,
-        memory=int(memory * 2**30) if memory else 0,
+        memory=int(memory * 2**30),
         use_cache=not no_cache,
         command=command_line(),
-        warn=lambda line: print_remarks([line]),
+        warn=print_remarks,
     )
 
 
-_LIMITS = (
-    jobs_option,
-    click.option(
-        "--timeout",
-        cls=SilentOption,
-        type=FiniteRange(1, 86400),
-        default=300.0,
-        show_default=True,
-        help="Seconds for one compiler run.",
-    ),
-    click.option(
-        "--memory",
-        cls=SilentOption,
+tool_options = partial(
+    group,
+    _compile_options,
+    jobs=jobs_option(),
+    timeout=silent(type=FiniteRange(1, 86400), default=300.0, help="Seconds for one compiler run."),
+    memory=silent(
         type=Gibibytes(0.1, 4096),
         help="GiB for one compiler run, and for launch code: 6, or with a unit, 6GB. Default: half "
         "of the machine, shared out.",
     ),
 )
-execution_options = as_value(
-    "how", _compile_options, *_LIMITS, no_cache_option, _confinement_options
-)
-"""How to work, as `how`: a `CompileOptions`."""
-tool_options = as_value("how", _compile_options, *_LIMITS)
-"""As `execution_options`, where no launch code is run."""
+"""How to work, where no launch code is run: a `CompileOptions`."""
+execution_options = partial(tool_options, no_cache=no_cache_option(), **_CONFINEMENT)
+"""How to work: a `CompileOptions`."""
 
 
 def run_to_the_end(job: Coroutine[None, None, T]) -> T:
@@ -357,12 +290,16 @@ def run_to_the_end(job: Coroutine[None, None, T]) -> T:
         raise click.Abort from None
 
 
-def check_single(selection: Selection, follows: str, *options: str) -> None:
-    """Refuse a selection of several where `options` say what there may be one of.
+def select_single(words: SelectionOptions, follows: str, *options: str) -> Selection:
+    """What is selected, where `options` say what there may be one of.
 
     Raises:
         UsageError: one of them means several; `follows` says what needs one.
     """
+    from harness.cells.selection import select  # noqa: PLC0415 - as above
+
+    with preparing():
+        selection = select(words)
     values = {
         "--sm": selection.targets,
         "--launch": selection.launches,
@@ -372,6 +309,7 @@ def check_single(selection: Selection, follows: str, *options: str) -> None:
     for name in options:
         if len(values[name]) != 1:
             raise UsageError(f"{name}: {len(values[name])} are meant; {follows}")
+    return selection
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,11 @@
-"""`triage show`: what is kept of a cell."""
+"""`triage show`: what is kept of a cell.
+
+Example:
+  triage show 4f617d90 --stage sass | grep -c STL
+  triage show 4f617d90 --stage live | head -1
+
+CELL is the short name in the first column of a table, a cell id, or a part of one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import click
 import msgspec
 
 from harness.cells.places import CompileOptions, at_bench
-from harness.cli.main import CONTEXT
+from harness.cli.options import Options, argument, option, verb
 from harness.cli.output import print_bytes, print_json
 from harness.cli.results import read_results
 from harness.cli.running import run_to_the_end
@@ -22,38 +29,33 @@ from harness.values.toolchain import TRITON
 
 _LIVE = "live"
 
-_EPILOG = """\b
-Example:
-  triage show 4f617d90 --stage sass | grep -c STL
-  triage show 4f617d90 --stage live | head -1
 
-CELL is the short name in the first column of a table, a cell id, or a part of one."""
+class _ShowOptions(Options):
+    cell: str = argument()
+    stage: str | None = option(
+        metavar=f"[{'|'.join((*STAGES, _LIVE))}]",
+        help="Which artifact; `live` is the SASS with the live registers of each instruction. "
+        "Default: the row.",
+    )
 
 
-@click.command("show", context_settings=CONTEXT, epilog=_EPILOG)
-@click.argument("cell")
-@click.option(
-    "--stage",
-    metavar=f"[{'|'.join((*STAGES, _LIVE))}]",
-    help="Which artifact; `live` is the SASS with the live registers of each instruction. "
-    "Default: the row.",
-)
-def command(cell: str, stage: str | None) -> None:
+@verb()
+def command(options: _ShowOptions) -> None:
     """Print an artifact of a cell, or its whole row."""
     with read_results() as store:
-        record = _find(store, cell)
-        if stage is None:
+        record = _find(store, options.cell)
+        if options.stage is None:
             print_json(msgspec.json.decode(record.row))
             return
-        _check_stage(record, stage)
-        if stage == _LIVE:
+        _check_stage(record, options.stage)
+        if options.stage == _LIVE:
             data = run_to_the_end(_live(store, record))
         else:
-            data = stage_bytes(store, record, stage)
+            data = stage_bytes(store, record, options.stage)
     if data is None:
         raise EmptySelectionError(
-            f"{record.cell} has no {stage}: its verdict is {record.verdict}, or it was trimmed; "
-            "compile it again to be sure"
+            f"{record.cell} has no {options.stage}: its verdict is {record.verdict}, or it was "
+            "trimmed; compile it again to be sure"
         )
     print_bytes(data)
 

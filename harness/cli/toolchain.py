@@ -1,4 +1,9 @@
-"""`triage toolchain`: the compilers, assemblers and disassemblers that are installed."""
+"""`triage toolchain`: the compilers, assemblers and disassemblers that are installed.
+
+Example:
+  triage toolchain install triton-3.8.0 ptxas-13.1.115 'ptxas>=13.3'
+  triage toolchain list --available
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,14 @@ from collections.abc import Sequence
 
 import click
 
-from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
-from harness.cli.output import print_json, print_line, print_note, print_said, status_console
+from harness.cli.options import Options, argument, examples, json_option, option, verb
+from harness.cli.output import print_json, print_line, print_note, print_said
 from harness.cli.progress.steps import preparing, working
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
 from harness.frontends.file_front_end import PassedOnFrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.io.files.locations import cache_dir
-from harness.io.packages.index import Release
 from harness.io.packages.versions import split_distribution
 from harness.io.toolchains.install import (
     available_builds,
@@ -38,13 +41,8 @@ from harness.tables.said import Block, GridColumn, SaidGrid, say
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 from harness.values.toolchain import NO_ASSEMBLER, PTXAS, TRITON
 
-_EPILOG = """\b
-Example:
-  triage toolchain install triton-3.8.0 ptxas-13.1.115 'ptxas>=13.3'
-  triage toolchain list --available"""
 
-
-@click.group("toolchain", context_settings=CONTEXT, epilog=_EPILOG)
+@click.group("toolchain", epilog=examples(__doc__))
 def command() -> None:
     """List, install, verify and remove compilers, assemblers and disassemblers.
 
@@ -52,30 +50,36 @@ def command() -> None:
     """
 
 
-@command.command("list", context_settings=CONTEXT)
-@click.argument("distributions", nargs=-1)
-@click.option("--available", is_flag=True, help="What the package index has, too.")
-@json_option
-def list_command(*, distributions: tuple[str, ...], available: bool, as_json: bool) -> None:
+class _ListOptions(Options):
+    distributions: tuple[str, ...] = argument()
+    available: bool = option(help="What the package index has, too.")
+    as_json: bool = json_option()
+
+
+@verb(command)
+def _list(options: _ListOptions) -> int:
     """List what is installed; of DISTRIBUTIONS that bring a Triton along, all builds by date."""
-    builds = {name: list(map(_dated, available_builds(name))) for name in distributions}
-    if distributions:
-        if as_json:
+    if options.distributions:
+        builds = {
+            name: [
+                {"version": str(build.version), "uploaded": build.uploaded, "sha256": build.sha256}
+                for build in available_builds(name)
+            ]
+            for name in options.distributions
+        }
+        if options.as_json:
             print_json({"schema": 1, "builds": builds})
         else:
-            lines = (
-                say(f"{name}=={build['version']}  {build['uploaded'] or 'no date'}")
-                for name, dated in builds.items()
-                for build in dated
-            )
-            print_said(list(lines))
-        return
+            for name, dated in builds.items():
+                for build in dated:
+                    print_line(f"{name}=={build['version']}  {build['uploaded'] or 'no date'}")
+        return 0
     installed = list_installed(of_any_python=True)
     damaged = list_damaged()
     for error in damaged.values():
         print_note(str(error))
     offered: dict[str, list[str] | None] = {}
-    if available:
+    if options.available:
         offered = {
             TRITON: [str(version) for version in available_triton()],
             **{kind: _versions(front_end(kind)) for kind in _compilers() if kind != TRITON},
@@ -83,7 +87,7 @@ def list_command(*, distributions: tuple[str, ...], available: bool, as_json: bo
             "ptxas": [str(version) for version, _ in available_ptxas()],
             "nvdisasm": [str(version) for version in available_nvdisasm()],
         }
-    if as_json:
+    if options.as_json:
         rows = [
             {
                 "name": tool.name,
@@ -97,17 +101,11 @@ def list_command(*, distributions: tuple[str, ...], available: bool, as_json: bo
         document = {"schema": 1, "installed": rows, "available": offered or None}
         print_json({**document, "damaged": list(damaged)})
     else:
-        lists = (say(f"{kind}: {_listed(versions)}") for kind, versions in offered.items())
-        print_said([_installed_said(installed), *lists])
-    raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
-
-
-def _dated(build: Release) -> dict[str, object]:
-    return {"version": str(build.version), "uploaded": build.uploaded, "sha256": build.sha256}
-
-
-def _listed(versions: list[str] | None) -> str:
-    return "not known" if versions is None else ", ".join(versions) or "none for this machine"
+        print_said([_installed_said(installed)])
+        for kind, versions in offered.items():
+            known = ", ".join(versions or ()) or "none for this machine"
+            print_line(f"{kind}: {'not known' if versions is None else known}")
+    return StorageError.exit_code if damaged else 0
 
 
 def _versions(tool: FrontEnd | BackEnd) -> list[str] | None:
@@ -123,43 +121,31 @@ def _installed_said(installed: Sequence[Toolchain]) -> Block:
     if not installed:
         return say(f"nothing is installed in {cache_dir()}")
     titles = ("name", "python", "from", "wheel sha256", "installed")
-    rows = (
-        (
-            toolchain.name,
-            _usable_by(toolchain),
-            toolchain.distribution,
-            toolchain.sha256[:12],
-            toolchain.installed,
-        )
-        for toolchain in installed
-    )
+    rows = []
+    for tool in installed:
+        own = tool.banner.removeprefix("Python ") if tool.environment else tool.python
+        rows.append((tool.name, own or "any", tool.distribution, tool.sha256[:12], tool.installed))
     return SaidGrid(
         columns=tuple(GridColumn(title=title, wraps=True) for title in titles),
         rows=tuple(tuple(map(say, row)) for row in rows),
     )
 
 
-def _usable_by(toolchain: Toolchain) -> str:
-    """The Python that can use it."""
-    return (
-        toolchain.banner.removeprefix("Python ")
-        if toolchain.environment
-        else toolchain.python or "any"
-    )
+class _NamesOptions(Options):
+    names: tuple[str, ...] = argument(required=True)
 
 
-@command.command("install", context_settings=CONTEXT)
-@click.argument("names", nargs=-1, required=True)
-def install_command(names: tuple[str, ...]) -> None:
+@verb(command)
+def _install(options: _NamesOptions) -> None:
     """Install toolchains: triton-3.8.0, ptxas-latest, 'ptxas>=13.1', nvdisasm-latest."""
-    for name in names:
-        with preparing(status_console()):
-            labels = _install(name)
+    for name in options.names:
+        with preparing():
+            labels = _install_named(name)
         for installed in labels:
             print_line(installed)
 
 
-def _install(name: str) -> list[str]:
+def _install_named(name: str) -> list[str]:
     kind, spec = _split(name)
     if kind == "ptxas":
         versions = select_ptxas(spec)
@@ -200,29 +186,31 @@ def _assemblers() -> dict[str, BackEnd]:
     return {back.kind: back for back in every if back.kind not in (PTXAS, NO_ASSEMBLER)}
 
 
-@command.command("verify", context_settings=CONTEXT)
-@click.argument("names", nargs=-1)
-def verify_command(names: tuple[str, ...]) -> None:
+class _VerifyOptions(Options):
+    names: tuple[str, ...] = argument()
+
+
+@verb(command)
+def _verify(options: _VerifyOptions) -> int:
     """Hash and run installed toolchains again; all of them when none is named."""
-    for name in names:
+    for name in options.names:
         require_installed(name)
     failures = 0
-    for name in names or [*(tool.name for tool in list_installed()), *list_damaged()]:
+    for name in options.names or [*(tool.name for tool in list_installed()), *list_damaged()]:
         try:
-            with working(status_console(), f"verifying {name}"):
+            with working(f"verifying {name}"):
                 verify(name)
         except TriageError as error:
             failures += 1
             print_note(str(error))
         else:
             print_line(f"{name}: sound")
-    raise click.exceptions.Exit(1 if failures else 0)
+    return 1 if failures else 0
 
 
-@command.command("remove", context_settings=CONTEXT)
-@click.argument("names", nargs=-1, required=True)
-def remove_command(names: tuple[str, ...]) -> None:
+@verb(command)
+def _remove(options: _NamesOptions) -> None:
     """Delete installed toolchains, and nothing that triage did not install."""
-    for name in names:
+    for name in options.names:
         remove(name)
         print_line(f"{name}: removed")

@@ -1,28 +1,36 @@
-"""`triage workaround`: which config to take, and how to go on with another."""
+"""`triage workaround`: which config to take, and how to go on with another.
+
+Example:
+  triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
+  triage workaround --kernel two_dots --sm 100a --triton 3.8.0 --run
+  triage workaround --kernel fold_sat_undone --ptxas 13.0.88 --on sass
+  triage workaround --kernel my_kernel.py --sm 90a --config num_warps=2 --on gpu
+
+Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
+found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 4: this machine, or
+a toolchain that is not available.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from harness.cells.places import CompileOptions
-from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath, Seconds
-from harness.cli.gpu_way import GpuOptions, gpu_options
-from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, apart, json_option
-from harness.cli.output import print_json, print_remarks, print_said, status_console
-from harness.cli.progress.steps import narrating, preparing
+from harness.cli.gpu_way import GpuOptions, gpu_option
+from harness.cli.options import Options, apart, json_option, option, silent, verb
+from harness.cli.output import print_json, print_remarks, print_said
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import (
-    check_single,
     execution_options,
     hubs_of,
     run_to_the_end,
     scheduler_option,
+    select_single,
     selection_options,
 )
 from harness.values.errors import StorageError, UsageError
@@ -32,83 +40,61 @@ from harness.workaround.result import WorkaroundReport, workaround_document, wor
 from harness.workaround.settings import SettingKind
 from harness.workaround.workarounds import WorkaroundOptions, find_workarounds
 
-_EPILOG = """\b
-Example:
-  triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
-  triage workaround --kernel two_dots --sm 100a --triton 3.8.0 --run
-  triage workaround --kernel fold_sat_undone --ptxas 13.0.88 --on sass
-  triage workaround --kernel my_kernel.py --sm 90a --config num_warps=2 --on gpu
 
-Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
-found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 4: this machine, or
-a toolchain that is not available."""
+class _WorkaroundOptions(
+    Options,
+    rules=[
+        apart(
+            ["--run"],
+            "--on",
+            "--runner",
+            "--pack",
+            "--import",
+            because="it executes PTX on the emulator",
+        ),
+        apart(["--run"], "--ptxas", because="PTX is executed without ptxas"),
+        apart(["--run"], "--patch", because="a patch is proved by compiling it"),
+        apart(["--import"], "--scheduler", because="nothing is compiled"),
+    ],
+):
+    words: SelectionOptions = selection_options()
+    budget: float = silent(
+        "--max-time",
+        type=Seconds(),
+        default="4m",
+        help="For the search, the proofs and the patch together: 90s, 4m, 1h.",
+    )
+    kinds: tuple[str, ...] = option(
+        "--change",
+        type=click.Choice([kind.value for kind in SettingKind]),
+        help="What may be changed. Repeatable. Default: all of these.",
+    )
+    run: bool = option(
+        help="Execute the PTX on the emulator: find what is right where a config computes the "
+        "wrong thing."
+    )
+    patch: Path | None = option(
+        type=FilePath(dir_okay=False),
+        metavar="FILE",
+        help="Write the patch of the kernel's file here.",
+    )
+    most: int = option(
+        type=click.IntRange(1, 100), default=8, help="How many candidates are proved and shown."
+    )
+    gpu: GpuOptions = gpu_option(
+        "gpu: launch what is found, and time it: the fastest first. sass: execute what ptxas makes "
+        "of each setting, without a GPU and without times: find what is right where a cubin "
+        "computes the wrong thing.",
+        SASS,
+        GPU,
+    )
+    scheduler: str | None = scheduler_option("Have ptxas run")
+    how: CompileOptions = execution_options()
+    as_json: bool = json_option()
 
 
-@click.command("workaround", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
-@apart(
-    ["--run"], "--on", "--runner", "--pack", "--import", because="it executes PTX on the emulator"
-)
-@apart(["--run"], "--ptxas", because="PTX is executed without ptxas")
-@apart(["--run"], "--patch", because="a patch is proved by compiling it")
-@apart(["--import"], "--scheduler", because="nothing is compiled")
-@selection_options()
-@click.option(
-    "--max-time",
-    "budget",
-    cls=SilentOption,
-    type=Seconds(),
-    default="4m",
-    show_default=True,
-    help="For the search, the proofs and the patch together: 90s, 4m, 1h.",
-)
-@click.option(
-    "--change",
-    "kinds",
-    multiple=True,
-    type=click.Choice([kind.value for kind in SettingKind]),
-    help="What may be changed. Repeatable. Default: all of these.",
-)
-@click.option(
-    "--run",
-    is_flag=True,
-    help="Execute the PTX on the emulator: find what is right where a config computes the wrong "
-    "thing.",
-)
-@click.option(
-    "--patch",
-    type=FilePath(dir_okay=False),
-    metavar="FILE",
-    help="Write the patch of the kernel's file here.",
-)
-@click.option(
-    "--most",
-    type=click.IntRange(1, 100),
-    default=8,
-    show_default=True,
-    help="How many candidates are proved and shown.",
-)
-@gpu_options(
-    "gpu: launch what is found, and time it: the fastest first. sass: execute what ptxas makes of "
-    "each setting, without a GPU and without times: find what is right where a cubin computes the "
-    "wrong thing.",
-    takes=(SASS, GPU),
-)
-@scheduler_option("Have ptxas run")
-@execution_options
-@json_option
-def command(
-    *,
-    words: SelectionOptions,
-    budget: float,
-    kinds: Sequence[str],
-    run: bool,
-    patch: Path | None,
-    most: int,
-    gpu: GpuOptions,
-    scheduler: str | None,
-    how: CompileOptions,
-    as_json: bool,
-) -> None:
+@verb()
+def command(options: _WorkaroundOptions) -> int:
     """Find what can be done today where a config fails, spills or is a stub.
 
     Tries other configs, parameters of the launch, ptxas' flags, other ptxas and Tritons, and what
@@ -116,17 +102,22 @@ def command(
     best there is; each by the time that the model of `triage rank` expects, or a GPU measured. All
     of it is compiled again from nothing; what is known of the numerics is said, and what to paste.
     """
-    is_sass, way = gpu.on == SASS, gpu.way() if gpu.is_named else None
+    patch = options.patch
+    is_sass, way = options.gpu.on == SASS, options.gpu.way() if options.gpu.is_named else None
     if is_sass and patch is not None:
         raise UsageError("--patch does not apply to --on sass: a patch is proved by compiling it")
-    options = WorkaroundOptions(
-        budget=budget,
-        at_most=most,
-        kinds=tuple(map(SettingKind, kinds)) or tuple(SettingKind),
-        on=SASS if is_sass else EMULATOR if run else None,
+    question = WorkaroundOptions(
+        budget=options.budget,
+        at_most=options.most,
+        kinds=tuple(map(SettingKind, options.kinds)) or tuple(SettingKind),
+        on=SASS if is_sass else EMULATOR if options.run else None,
         gpu=None if is_sass else way,
     )
-    unseen = [kind for kind in options.kinds if run and kinds and kind not in EXECUTED_KINDS]
+    unseen = [
+        kind
+        for kind in question.kinds
+        if options.run and options.kinds and kind not in EXECUTED_KINDS
+    ]
     if unseen:
         raise UsageError(
             f"--change {unseen[0]} does not apply to --run: PTX has not seen ptxas yet"
@@ -134,31 +125,29 @@ def command(
     # Before minutes are spent on what could not be written.
     if patch is not None and not patch.parent.is_dir():
         raise UsageError(f"--patch {patch}: there is no folder {patch.parent}")
-    status = status_console()
-    with preparing(status):
-        selection = select(words)
-    check_single(selection, "a workaround is for one", "--sm", "--launch", "--triton", "--ptxas")
+    single = ("--sm", "--launch", "--triton", "--ptxas")
+    selection = select_single(options.words, "a workaround is for one", *single)
 
     async def find() -> WorkaroundReport:
-        async with hubs_of(scheduler, how, tell) as (mine, open_hub):
-            return await find_workarounds(selection, store, mine, options, tell, open_hub)
+        async with hubs_of(options.scheduler, options.how, tell) as (mine, open_hub):
+            return await find_workarounds(selection, store, mine, question, tell, open_hub)
 
-    with open_results() as store, narrating(status, "looking for what helps", who="") as tell:
-        if gpu.results:
-            report = import_workarounds(gpu.results, selection, store)
+    with open_results() as store, narrating("looking for what helps", who="") as tell:
+        if options.gpu.results:
+            report = import_workarounds(options.gpu.results, selection, store)
         else:
             report = run_to_the_end(find())
-    if report.candidates or as_json:
-        print_remarks(report.notes)
+    if report.candidates or options.as_json:
+        print_remarks(*report.notes)
     if patch and report.patch:
         try:
             patch.write_bytes(report.patch.diff.encode())
         except OSError as error:
             raise StorageError(f"{patch}: cannot be written: {error.strerror}") from error
     elif patch:
-        status.print(f"triage: there is no patch to write to {patch}", markup=False)
-    if as_json:
+        print_remarks(f"there is no patch to write to {patch}")
+    if options.as_json:
         print_json(workaround_document(report))
     else:
         print_said(workarounds_said(report))
-    raise click.exceptions.Exit(0 if report.candidates or not report.is_needed else 1)
+    return 0 if report.candidates or not report.is_needed else 1

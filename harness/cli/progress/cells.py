@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from harness.cells.places import RunProgress
+from harness.cli.output import status_console
 from harness.cli.progress.steps import doing
 from harness.tables.summary import plural
 from harness.values.row import Row, RowSummary
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
 _SHOWN_FAILURES = 6
 _REASON_WIDTH = 80
 
 
 @contextlib.contextmanager
-def show_progress(console: Console) -> Iterator[RunProgress]:
+def show_progress() -> Iterator[RunProgress]:
     """What to hand to a run; the display lives as long as the block."""
-    state = _State()
+    state, console = _State(), status_console()
     progress = RunProgress(
         capturing=state.capture,
         planned=state.plan,

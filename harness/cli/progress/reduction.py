@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from harness.cli.output import status_console
 from harness.cli.progress.steps import doing
 from harness.minimize.reduction.reducer import Size
 from harness.minimize.reduction.reduction_words import MEASURES
@@ -20,9 +20,9 @@ _FRAMES = 8
 
 
 @contextlib.contextmanager
-def watch_reduction(console: Console) -> Iterator[Watch]:
+def watch_reduction() -> Iterator[Watch]:
     """What to hand to a reduction; the display lives as long as the block."""
-    state = _State()
+    state, console = _State(), status_console()
 
     def tell(line: str) -> None:
         console.print(line, soft_wrap=True)

@@ -10,14 +10,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.values.shown import shown_in_a_line
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 PLAIN_SECONDS = 15.0
 
@@ -57,9 +53,11 @@ def doing(words: Callable[[], str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def working(console: Console, words: str) -> Iterator[Callable[[str], None]]:
+def working(words: str) -> Iterator[Callable[[str], None]]:
     """Show what is done while the block lasts: `words`, or what the caller says next."""
-    now = words
+    from harness.cli.output import status_console  # noqa: PLC0415 - no help needs it
+
+    now, console = words, status_console()
     display = console.status(words) if console.is_terminal else contextlib.nullcontext()
 
     with display as status, doing(lambda: now):
@@ -74,28 +72,28 @@ def working(console: Console, words: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
-def narrating(
-    console: Console, words: str, *, who: str = "triage: "
-) -> Iterator[Callable[[str], None]]:
+def narrating(words: str, *, who: str = "triage: ") -> Iterator[Callable[[str], None]]:
     """As `working`; each step is a line that stays, too."""
-    with working(console, words) as show:
+    from harness.cli.output import status_console  # noqa: PLC0415 - as above
+
+    with working(words) as show:
 
         def tell(line: str) -> None:
-            console.print(f"{who}{line}", soft_wrap=True)
+            status_console().print(f"{who}{line}", soft_wrap=True)
             show(line)
 
         yield tell
 
 
 @contextlib.contextmanager
-def show_steps(console: Console) -> Iterator[Callable[[str, str], None]]:
+def show_steps() -> Iterator[Callable[[str, str], None]]:
     """What to hand to a search: it is called with a name and its result.
 
     An empty result says that the work on it begins.
     """
     count = 0
 
-    with working(console, "capturing") as show:
+    with working("capturing") as show:
 
         def tell(name: str, result: str) -> None:
             nonlocal count
@@ -109,9 +107,9 @@ _WORDS = "preparing toolchains and sources"
 
 
 @contextlib.contextmanager
-def preparing(console: Console) -> Iterator[None]:
+def preparing() -> Iterator[None]:
     """The downloads of toolchains and sources that are under way."""
     from harness.io.packages.wheels import telling  # noqa: PLC0415 - no help needs it
 
-    with working(console, _WORDS) as tell, telling(lambda words: tell(f"{_WORDS}: {words}")):
+    with working(_WORDS) as tell, telling(lambda words: tell(f"{_WORDS}: {words}")):
         yield

@@ -69,7 +69,12 @@ def test_a_search_says_where_it_is(line: Line, words: tuple[str, ...], says: str
         (("import", "other", "--json"), import_, "read_leftovers", "import is at work"),
         (("doctor", "--json"), doctor, "examine", "looking at this machine"),
         (("toolchain", "verify", f"ptxas-{BAD}"), toolchain, "verify", "verifying ptxas-"),
-        (("toolchain", "install", f"ptxas-{BAD}"), toolchain, "_install", "preparing toolchains"),
+        (
+            ("toolchain", "install", f"ptxas-{BAD}"),
+            toolchain,
+            "_install_named",
+            "preparing toolchains",
+        ),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )

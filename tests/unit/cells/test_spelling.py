@@ -34,7 +34,7 @@ NAMES = set(SelectionOptions.__struct_fields__) - {"surroundings", "formal"}
 
 def selection_of(command: str) -> SelectionOptions:
     params = parse(command).params
-    return read_selection(**{name: params[name] for name in NAMES})
+    return read_selection(**{n: params[n] for n in NAMES if params[n] is not None})
 
 
 @given(

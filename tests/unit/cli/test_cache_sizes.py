@@ -6,9 +6,7 @@ import click
 import pytest
 
 from harness.cli.amounts import Gibibytes
-from harness.cli.cache import _size, command
-
-CONTEXT = click.Context(command)
+from harness.cli.cache import _size
 
 
 @pytest.mark.parametrize(
@@ -26,13 +24,13 @@ CONTEXT = click.Context(command)
     ],
 )
 def test_a_size_has_the_unit_that_it_names(text: str, size: int) -> None:
-    assert _size(CONTEXT, command.params[0], text) == size
+    assert _size(text) == size
 
 
 @pytest.mark.parametrize("text", ["5IB", "5 GG", "-1", ""])
 def test_what_is_not_a_size_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a size"):
-        _size(CONTEXT, command.params[0], text)
+        _size(text)
 
 
 @pytest.mark.parametrize(
