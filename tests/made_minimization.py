@@ -6,15 +6,20 @@ from dataclasses import fields, replace
 from typing import Any
 
 from harness.minimize.reduction.minimization import (
-    Left,
     Minimization,
     MinimizedLaunch,
     MinimizedSubject,
+    MinimizedText,
     MinimizedToolchain,
-    Spent,
+    MinimizeSpent,
 )
 
-PARTS = {"subject": MinimizedSubject, "toolchain": MinimizedToolchain, "left": Left, "spent": Spent}
+PARTS = {
+    "subject": MinimizedSubject,
+    "toolchain": MinimizedToolchain,
+    "left": MinimizedText,
+    "spent": MinimizeSpent,
+}
 # Of the original and of what is left; versions of a compiler and of an assembler.
 OTHERWISE = {
     "original_text": ("subject", "text"),

@@ -13,12 +13,12 @@ import msgspec
 
 from gpu_emulator.ptx.text.document import Document, parse
 from gpu_emulator.ptx.text.facts import Instruction
-from harness.hunt.oracles import Asked
+from harness.hunt.oracles import HuntCase
 from harness.hunt.variants import accesses, computing, first_word
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.minimize.ptx.reduce import count_instructions
 
-# A cause that so many opcodes of one first word have is taken to be of all of this word.
+# A cause that this many opcodes of one first word have is taken to be of all of this word.
 _OF_ONE_WORD = 3
 
 
@@ -32,7 +32,7 @@ class LeastProgram(msgspec.Struct, kw_only=True):
 
     text: str
     seed: int
-    answer: Answer
+    answer: HuntAnswer
     name: str
     opcodes: tuple[str, ...]
     instructions: int
@@ -40,7 +40,7 @@ class LeastProgram(msgspec.Struct, kw_only=True):
     targets: dict[str, str] = {}
 
     @classmethod
-    def of(cls, asked: Asked, answer: Answer) -> LeastProgram:
+    def of(cls, asked: HuntCase, answer: HuntAnswer) -> LeastProgram:
         """A reduced program of PTX."""
         opcodes = {op.opcode for op in _left(parse(asked.text), answer)}
         return cls(
@@ -53,9 +53,9 @@ class LeastProgram(msgspec.Struct, kw_only=True):
         )
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> HuntCase:
         """As oracles are asked."""
-        return Asked(self.text, self.seed)
+        return HuntCase(self.text, self.seed)
 
 
 class Cause(msgspec.Struct, kw_only=True):
@@ -130,12 +130,12 @@ def ranked(causes: Sequence[Cause]) -> list[Cause]:
     return sorted(causes, key=lambda cause: (cause.least.answer.is_latent, cause.seconds))
 
 
-def said_of(answer: Answer) -> str:
+def said_of(answer: HuntAnswer) -> str:
     """An answer in a word or two: `right`, `wrong -O3`, `fails -O0 -O3`."""
     return " ".join([answer.vote.value, *(f"-O{level}" for level in answer.levels)])
 
 
-def name_of(text: str, answer: Answer) -> str:
+def name_of(text: str, answer: HuntAnswer) -> str:
     """The failure that ptxas names; else the first words of what is left, and the losing levels.
 
     A guard that is left could not be taken away: where one is, it is what both levels get wrong,
@@ -154,7 +154,7 @@ def name_of(text: str, answer: Answer) -> str:
     return f"{bases} at {levels}"
 
 
-def _left(document: Document, answer: Answer) -> list[Instruction]:
+def _left(document: Document, answer: HuntAnswer) -> list[Instruction]:
     """What a cause is known by: where ptxas fails on them alone, loads and stores, too."""
     operations = list(computing(document))
     if operations or answer.vote is Vote.WRONG:
@@ -226,7 +226,7 @@ def _bases(program: LeastProgram) -> set[str]:
     return {first_word(opcode) for opcode in program.opcodes}
 
 
-def is_same_kind(answer: Answer, like: Answer) -> bool:
+def is_same_kind(answer: HuntAnswer, like: HuntAnswer) -> bool:
     """Whether an answer accuses ptxas as another one does: for a failure, in the same words."""
     is_level = answer.levels[-1:] == like.levels[-1:]
     return answer.vote is like.vote and is_level and answer.signature == like.signature

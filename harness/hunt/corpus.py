@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"(?<![\w%$.])-?(?:0x[0-9a-fA-F]+|[0-9]+)(?![\w.])")
 _REGISTER = re.compile(r"%[a-z]+(?=[0-9])[0-9]+")
 _NUMBERS = (0, 1, -1, 2, 4, 8, 16, 31, 32, 33, 64, 127, 128, 255, 256, 65535, 0x7FFFFFFF, 1 << 31)
 TOGETHER = 16
-"""So many programs in a row are changes of one source: they can be one module."""
+"""Programs in a row that are changes of one source: they can be one module."""
 
 _KINDS = (
     "less", "twice", "swap", "number", "number", "register", "opcode", "graft", "word", "guard",

@@ -32,7 +32,7 @@ Word = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WordText:
-    """The text of a word; where it is a branch, `{}` stands for its target, so many bytes away."""
+    """The text of a word; where it is a branch, `{}` stands for its target, `distance` bytes on."""
 
     text: str
     distance: int | None = None

@@ -95,7 +95,7 @@ def opcode_forms() -> tuple[OpcodeForm, ...]:
 
 
 def some_forms(seed: int) -> list[OpcodeForm]:
-    """Of each first word so many opcodes: a hunt with another seed has others of the largest."""
+    """Some opcodes of each first word: a hunt with another seed has others of the largest."""
     draw, bases = random.Random(seed), dict[str, list[OpcodeForm]]()  # noqa: S311 - to repeat
     for form in opcode_forms():
         bases.setdefault(form.base, []).append(form)
@@ -176,16 +176,11 @@ _ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 @dataclass(frozen=True, slots=True)
 class HuntProgram:
-    """One entry `name` of PTX and what it was made of; `lines` are its body."""
+    """One entry of PTX and what it was made of; `lines` are its body."""
 
     seed: int
     head: str
     lines: tuple[str, ...]
-
-    def entry(self, name: str) -> str:
-        """The entry under a name, as one of several in a module."""
-        parameters = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
-        return f".visible .entry {name}({parameters})\n{{\n" + "\n".join(self.lines) + "\n}\n"
 
     @property
     def opcodes(self) -> set[str]:
@@ -196,13 +191,9 @@ class HuntProgram:
     @property
     def text(self) -> str:
         """A module of its own."""
-        return self.head + self.entry("k")
-
-
-def module(programs: Sequence[HuntProgram]) -> str:
-    """One module with an entry `k0`, `k1`, ... for each program."""
-    entries = [program.entry(f"k{number}") for number, program in enumerate(programs)]
-    return programs[0].head + "".join(entries)
+        parameters = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
+        lines = "\n".join(self.lines)
+        return f"{self.head}.visible .entry k({parameters})\n{{\n{lines}\n}}\n"
 
 
 def launch_of(seed: int, text: str, entry: str | None = None) -> Launch:
@@ -259,7 +250,7 @@ def comparable(out: Array) -> Array:
 
 
 @dataclass
-class _Writer:
+class _ProgramWriter:
     """One program while it is written."""
 
     draw: random.Random
@@ -548,7 +539,7 @@ class Generator:
         ]
         forms = [some for some in forms if some]
         sizes = {domain: draw.randrange(2, 7 if domain == "b32" else 5) for domain in _PREFIXES}
-        writer = _Writer(draw, forms or [[_COPY]], sizes)
+        writer = _ProgramWriter(draw, forms or [[_COPY]], sizes)
         writer.block(draw.randrange(4, 34))
         results = _results(writer, draw)
         lines = [*_declared(writer), *_beginning(writer), *writer.lines, *results, "\tret;"]
@@ -593,7 +584,7 @@ def _is_video(base: str) -> bool:
     return base[0] == "v" and base != "vote"
 
 
-def _results(writer: _Writer, draw: random.Random) -> list[str]:
+def _results(writer: _ProgramWriter, draw: random.Random) -> list[str]:
     """Stores of what was written last, each kind where `comparable` looks for it."""
     lines, at = [], {name: first for name, (first, _, _) in (_SLOTS | _NARROW).items()}
 
@@ -628,7 +619,7 @@ def _results(writer: _Writer, draw: random.Random) -> list[str]:
     return lines
 
 
-def _declared(writer: _Writer) -> Iterator[str]:
+def _declared(writer: _ProgramWriter) -> Iterator[str]:
     for domain, names in writer.used.items():
         width = _WIDTHS["pred"] if domain == "pred" else _WIDTHS[TYPE_BITS[domain]]
         yield f"\t.reg {width} {', '.join(names)};"
@@ -644,7 +635,7 @@ def _declared(writer: _Writer) -> Iterator[str]:
         yield f"\t.shared .align 16 .b8 block[{4 * THREADS}];"
 
 
-def _beginning(writer: _Writer) -> Iterator[str]:
+def _beginning(writer: _ProgramWriter) -> Iterator[str]:
     """Addresses, and a value for every register: an input, a parameter, a constant."""
     draw = writer.draw
     yield "\tld.param.u64 %in, [in];"
@@ -660,7 +651,9 @@ def _beginning(writer: _Writer) -> Iterator[str]:
             yield from _first_value(draw, domain, name, writer)
 
 
-def _first_value(draw: random.Random, domain: str, name: str, writer: _Writer) -> Iterator[str]:
+def _first_value(
+    draw: random.Random, domain: str, name: str, writer: _ProgramWriter
+) -> Iterator[str]:
     half = 2 * WORDS
     word = f"[%in+{4 * draw.randrange(WORDS // 2)}]"
     way = draw.random()

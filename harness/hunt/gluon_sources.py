@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from harness.hunt.triton_sources import KERNEL, Maker, Tile, TritonProgram
+from harness.hunt.triton_sources import KERNEL, KernelMaker, Tile, TritonProgram
 
 _SIZES = (16, 32, 32, 64)
 _LAYOUTS = 3
@@ -25,7 +25,7 @@ def gluon_program(seed: int) -> TritonProgram:
 
 
 @dataclass(slots=True)
-class _GluonMaker(Maker):
+class _GluonMaker(KernelMaker):
     tail: list[str] = field(default_factory=list)
 
     def text(self, seed: int) -> str:

@@ -3,8 +3,8 @@
 What was found is in the store the moment it is found: a hunt is a record, with its hits that wait
 and its causes, and the causes that hunts have in common are read from all of them. So the same hunt
 goes on where it was, and what kills it costs the batches in flight. A hunt is named by its
-compiler, target, seed and the code that makes its programs. What is hunted in is a `Hunted`: a
-source of programs, and ptxas (`ptxas_hunt.py`) or Triton (`triton_hunt.py`).
+compiler, target, seed and the code that makes its programs. What is hunted in is a
+`HuntedCompiler`: a source of programs, and ptxas (`ptxas_hunt.py`) or Triton (`triton_hunt.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 from harness.cells.places import CompileOptions
 from harness.hunt.causes import join, said_of
-from harness.hunt.oracles import Asked
+from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import (
     Hit,
-    Hunted,
+    HuntedCompiler,
     HuntPlan,
     HuntReport,
     HuntState,
@@ -32,13 +32,13 @@ from harness.hunt.plan import (
 )
 from harness.hunt.ptxas_hunt import hunted_ptxas
 from harness.hunt.triton_hunt import hunted_triton
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import in_parallel
 from harness.judging.signature import template
 from harness.store.store import Store
 
-# So many hits are reduced side by side at least. Questions about ptxas go into one module: the more
+# The fewest hits that are reduced side by side. Questions about ptxas go into one module: the more
 # hits, the less often nvdisasm starts.
 _FEWEST, _FEWEST_TOGETHER = 4, 12
 # Hits for each job that may wait to be reduced: beyond, no more programs are made until fewer do.
@@ -78,11 +78,11 @@ async def hunt(
 
 
 async def hunt_in(
-    hunted: Hunted, store: Store, tell: Callable[[str], None], show: Callable[[str], None]
+    hunted: HuntedCompiler, store: Store, tell: Callable[[str], None], show: Callable[[str], None]
 ) -> HuntReport:
     """Make programs, reduce what they hit, and ask other versions about it; as `hunt`."""
     plan, state = hunted.plan, hunted.state
-    loop = _Loop(store=store, hunted=hunted, tell=tell, show=show)
+    loop = _HuntLoop(store=store, hunted=hunted, tell=tell, show=show)
     own = time.process_time()
     is_stopped = await _is_stopped(loop.work(), plan.seconds)
     loop.save()
@@ -121,7 +121,7 @@ async def _is_stopped(work: Coroutine[Any, Any, None], seconds: float) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Loop:
+class _HuntLoop:
     """One hunt at work.
 
     Batches `in_flight` are asked about. Hits of the seeds that are `taken` are worked on, and one
@@ -130,7 +130,7 @@ class _Loop:
     """
 
     store: Store
-    hunted: Hunted
+    hunted: HuntedCompiler
     tell: Callable[[str], None]
     show: Callable[[str], None]
     plan: HuntPlan = field(init=False)
@@ -215,17 +215,19 @@ class _Loop:
             first = self.plan.seed * 1_000_000_000 + number * hunted.batch
             programs = [hunted.program(first + n) for n in range(hunted.batch)]
             begun = self.passed
-            answers = await hunted.ask([Asked(one.text, one.seed) for one in programs], number)
+            answers = await hunted.ask([HuntCase(one.text, one.seed) for one in programs], number)
             self.lasted = self.passed - begun
             self._note(number, programs, answers)
 
-    def _note(self, number: int, programs: Sequence[Program], answers: Sequence[Answer]) -> None:
+    def _note(
+        self, number: int, programs: Sequence[Program], answers: Sequence[HuntAnswer]
+    ) -> None:
         """Keep what came of a batch."""
         state = self.state
         for program, answer in zip(programs, answers, strict=True):
             _count(state.votes, answer.vote.value)
             if answer.is_hit:
-                hit = Hit(asked=Asked(program.text, program.seed), answer=answer)
+                hit = Hit(asked=HuntCase(program.text, program.seed), answer=answer)
                 state.waiting.append(hit)
             elif (
                 answer.vote not in (Vote.RIGHT, Vote.ASSEMBLED)

@@ -49,11 +49,11 @@ def left_open(module: IrModule) -> str:
     functions = [op for op in module.operations if op.depth == 1]
     if len(functions) != 1:
         return "it has more than one function"
-    reader = _Reader(module, functions[0])
+    reader = _FunctionReader(module, functions[0])
     return next(reader.reasons(), "")
 
 
-class _Reader:
+class _FunctionReader:
     """One function, by the values that it defines."""
 
     def __init__(self, module: IrModule, function: IrOperation) -> None:

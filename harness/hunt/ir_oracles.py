@@ -29,7 +29,7 @@ from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.frontends.source_form import Lowered
 from harness.hunt.ir_corpus import options_of, suffix_of
 from harness.hunt.ir_defined import left_open
-from harness.hunt.oracles import Asked
+from harness.hunt.oracles import HuntCase
 from harness.hunt.triton_oracles import (
     FAILURES,
     Care,
@@ -38,7 +38,7 @@ from harness.hunt.triton_oracles import (
     grown_time,
     is_finite,
 )
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.judging.messages import crash_words, first_error
 from harness.judging.signature import template
 from harness.minimize.ttgir import IrModule
@@ -84,7 +84,7 @@ class IrOracles(TritonOracles):
     executes: bool = True
     broken: dict[str, bool] = field(init=False, default_factory=dict)
 
-    async def answer_of(self, asked: Asked, care: Care) -> Answer:
+    async def answer_of(self, asked: HuntCase, care: Care) -> HuntAnswer:
         """An answer for a module; what can be lowered is executed, where it means something."""
         target = self.targets[asked.seed % len(self.targets)]
         verdict, lowering = await self._judged(asked, target)
@@ -98,7 +98,7 @@ class IrOracles(TritonOracles):
                 return grown
             is_executed = self.executes and suffix_of(asked.text) == ".ttir"
             vote = await self._voted(asked, target, care) if is_executed else None
-            return vote or Answer(vote=Vote.ASSEMBLED)
+            return vote or HuntAnswer(vote=Vote.ASSEMBLED)
         key = verdict.signature.key if verdict.signature else ""
         is_hit = verdict.kind in FAILURES
         if verdict.stage is Stage.CAPTURE:
@@ -107,26 +107,26 @@ class IrOracles(TritonOracles):
             if key not in self.broken:
                 self.broken[key] = await self._is_invalid(asked, target, first_error(lowering.log))
             is_hit = self.broken[key]
-        return Answer(
+        return HuntAnswer(
             vote=Vote.FAILS if is_hit else Vote.REFUSED,
             words=f"{target}: {verdict.reason}",
             signature=key or None,
         )
 
-    async def _is_invalid(self, asked: Asked, target: Target, complaint: str) -> bool:
+    async def _is_invalid(self, asked: HuntCase, target: Target, complaint: str) -> bool:
         """Whether the reader has the same complaint about the module that a pass left."""
         _, failed = await self._judged(asked, target, dump=True)
         modules = _AFTER_FAILURE.findall(failed.log)
         if not modules:
             return False
         # Of pipelines within one another the innermost is printed first.
-        verdict, said = await self._judged(Asked(modules[0], asked.seed), target)
+        verdict, said = await self._judged(HuntCase(modules[0], asked.seed), target)
         is_refused = verdict is not None and verdict.stage is Stage.CAPTURE
         # A conversion that gives up half-way leaves what is not valid either, and says why it did.
         return is_refused and template(first_error(said.log)) == template(complaint)
 
     async def _judged(
-        self, asked: Asked, target: Target, **prints: bool
+        self, asked: HuntCase, target: Target, **prints: bool
     ) -> tuple[Verdict | None, Lowering]:
         """The verdict, None where the module is lowered, and its evidence.
 
@@ -180,31 +180,31 @@ class IrOracles(TritonOracles):
         finally:
             bench.hub.drop_folder(job.folder)
 
-    async def _voted(self, asked: Asked, target: Target, care: Care) -> Answer:
+    async def _voted(self, asked: HuntCase, target: Target, care: Care) -> HuntAnswer:
         """The vote of a module's variants: with the stages of this seed, and with none.
 
         Who is accused by a quick look is looked at with all care; and once more without contraction
         of products and sums, which rounds otherwise on one side alone.
         """
         if why := left_open(IrModule.read(asked.text)):
-            return Answer(vote=Vote.LEFT_OUT, words=why)
+            return HuntAnswer(vote=Vote.LEFT_OUT, words=why)
         options = options_of(asked.seed, asked.text)
         looks = [(Care.THOROUGH, {**options, **_NOT_FUSED}), (Care.THOROUGH, options)]
         if care is not Care.THOROUGH:
             looks = [(care, options), *(looks if care is Care.FAIR else ())]
-        answer = Answer(vote=Vote.RIGHT)
+        answer = HuntAnswer(vote=Vote.RIGHT)
         for how, more in looks:
             try:
                 answer = await self._compared(asked.text, target, more, how)
             except NotRunError as error:
-                return Answer(vote=Vote.LEFT_OUT, words=str(error))
+                return HuntAnswer(vote=Vote.LEFT_OUT, words=str(error))
             if not answer.is_hit:
                 break
         return answer
 
     async def _compared(
         self, text: str, target: Target, options: Mapping[str, Scalar], care: Care
-    ) -> Answer:
+    ) -> HuntAnswer:
         """What a module computes with these options, held to its plain variants.
 
         With all `care` in all orders, else in two; `FAIR` does not look for races without stages.
@@ -236,7 +236,7 @@ class IrOracles(TritonOracles):
                 text, target, {**options, "num_warps": number}, variant
             )
             if is_quick and instructions_sha256(plain) == instructions_sha256(ptx):
-                return Answer(vote=Vote.RIGHT)
+                return HuntAnswer(vote=Vote.RIGHT)
             launch = launch.run_as(trials_of(_PLAIN, races=care is not Care.FAIR), _SMALL)
             evidence = await run(launch, plain, trusted)
             judgement = judge(evidence)

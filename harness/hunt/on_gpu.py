@@ -15,7 +15,7 @@ from msgspec import structs
 
 from gpu_emulator.values import Pointer, Scalar
 from harness.hunt.generator import comparable, launch_of
-from harness.hunt.voting import Answer, Vote, Voter, counted
+from harness.hunt.voting import HuntAnswer, Vote, Voter, counted
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import Together
 from harness.run.comparing import Array
@@ -59,14 +59,14 @@ class Launcher:
     destination: Destination
     device: str = ""
     cpu: float = 0.0
-    _together: Together[AssembledModule, list[Answer]] = field(init=False)
+    _together: Together[AssembledModule, list[HuntAnswer]] = field(init=False)
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
         # Some are always about to ask: no pause.
         self._together = Together(answer=self._trip)
 
-    async def ask(self, module: AssembledModule) -> list[Answer]:
+    async def ask(self, module: AssembledModule) -> list[HuntAnswer]:
         """The vote on each program: what each level leaves is held to what is right.
 
         Raises:
@@ -74,7 +74,7 @@ class Launcher:
         """
         return await self._together.ask(module)
 
-    async def _trip(self, modules: Sequence[AssembledModule]) -> list[list[Answer]]:
+    async def _trip(self, modules: Sequence[AssembledModule]) -> list[list[HuntAnswer]]:
         blobs: dict[str, bytes] = {}
 
         def named(data: bytes) -> str:
@@ -122,9 +122,9 @@ class Launcher:
         answers = await self.destination.fetch(self.hub, trip, blobs.__getitem__)
         self.device, self.cpu = answers.gpu.name, self.cpu + answers.cpu
         answers.blobs |= blobs
-        votes, number = list[list[Answer]](), 0
+        votes, number = list[list[HuntAnswer]](), 0
         for module in modules:
-            left = list[dict[int, _Left]]({} for _ in module.programs)
+            left = list[dict[int, _CubinResults]]({} for _ in module.programs)
             for level in module.cubins:
                 for one in left:
                     one[level], number = _read_left(answers, number), number + 1
@@ -159,7 +159,7 @@ class Launcher:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Left:
+class _CubinResults:
     """What the runs of a cubin left; else what it did wrong, or why nothing is known."""
 
     results: Sequence[Array] = ()
@@ -167,27 +167,27 @@ class _Left:
     problem: str = ""
 
 
-def _read_left(answers: Answers, number: int) -> _Left:
+def _read_left(answers: Answers, number: int) -> _CubinResults:
     runs = answers.runs.get(number, [])
     for run in runs:
         words = " ".join(filter(None, (run.name, run.words)))
         if run.status == "refused":
-            return _Left(problem=f"{answers.gpu.name} refuses it: {run.call}: {words}")
+            return _CubinResults(problem=f"{answers.gpu.name} refuses it: {run.call}: {words}")
         if run.status != "ended":
-            return _Left(fault=f"{run.status} {words}".strip())
+            return _CubinResults(fault=f"{run.status} {words}".strip())
         if run.guards:
-            return _Left(fault=f"it writes {run.guards[0].bytes} bytes beside a buffer")
+            return _CubinResults(fault=f"it writes {run.guards[0].bytes} bytes beside a buffer")
     if not runs:
-        return _Left(problem="no results came back")
+        return _CubinResults(problem="no results came back")
     outs = [np.frombuffer(answers.blobs[run.buffers[1]], np.uint8) for run in runs]
-    return _Left(results=list(map(comparable, outs)))
+    return _CubinResults(results=list(map(comparable, outs)))
 
 
-def _vote(right: Array, left: Mapping[int, _Left]) -> Answer:
+def _vote(right: Array, left: Mapping[int, _CubinResults]) -> HuntAnswer:
     results: dict[int, Array] = {}
     for level, one in left.items():
         if one.problem:
-            return Answer(vote=Vote.UNTOLD, words=f"-O{level}: {one.problem}")
+            return HuntAnswer(vote=Vote.UNTOLD, words=f"-O{level}: {one.problem}")
         wrong = (result for result in one.results if (result != right).any())
         # A fault leaves what cannot be right.
         results[level] = right ^ 0xFF if one.fault else next(wrong, right)

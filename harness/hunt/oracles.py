@@ -29,7 +29,7 @@ from harness.hunt.disassembly import BASE, Word, WordText, read_texts, sass_of, 
 from harness.hunt.generator import RESULTS, THREADS, listing
 from harness.hunt.growth import SECONDS, TIME, growth_of, seconds_allowed
 from harness.hunt.on_gpu import AssembledModule, Launcher
-from harness.hunt.voting import Answer, Vote, Voter
+from harness.hunt.voting import HuntAnswer, Vote, Voter
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.forked import ForkedTool
 from harness.io.processes.hub import Hub, ResourceLimits
@@ -60,14 +60,14 @@ _FAILURES = frozenset(
 # Seconds for a module, and for each of its programs: what takes longer is looked at alone.
 _MODULE_SECONDS, _PROGRAM_SECONDS = 20.0, 0.2
 _VOTE_SECONDS = 2.0
-# So many questions are a module: one process assembles it, and one executes it.
+# Questions of one module: one process assembles it, and one executes it.
 _FULL = 128
 _FIRST_MAJOR, _MAJORS = 7, 4
-# Instruction words whose text is kept: so many take some 50 MB.
+# Instruction words whose text is kept: they take some 50 MB.
 _MOST_WORDS = 1 << 17
 
 
-class Asked(msgspec.Struct, frozen=True):
+class HuntCase(msgspec.Struct, frozen=True):
     """A program, entry `k` of its module, and the seed of its inputs."""
 
     text: str
@@ -75,7 +75,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Spent:
+class CpuSeconds:
     """Seconds of CPU: of ptxas, of nvdisasm, and of the emulator."""
 
     ptxas: float = 0.0
@@ -84,7 +84,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
+class _Voting:
     is_thorough: bool
     votes: bool
     levels: tuple[int, ...]
@@ -105,20 +105,20 @@ class Oracles:
     limits: ResourceLimits
     jobs: int
     slots: asyncio.Semaphore
-    spent: Spent = field(default_factory=Spent)
+    spent: CpuSeconds = field(default_factory=CpuSeconds)
     texts: dict[Target, dict[Word, WordText]] = field(default_factory=dict)
     forked: dict[Target, ForkedTool] = field(default_factory=dict)
     gpu: Launcher | None = None
 
     async def ask(
         self,
-        programs: Sequence[Asked],
+        programs: Sequence[HuntCase],
         *,
         is_thorough: bool = False,
         votes: bool = True,
         screens: bool = False,
         levels: tuple[int, ...] = LEVELS,
-    ) -> list[Answer]:
+    ) -> list[HuntAnswer]:
         """An answer for each program; `is_thorough`: the PTX must not depend on garbage, too.
 
         Without `votes` nothing is executed. Of fewer `levels` each is held to the PTX alone. Where
@@ -127,17 +127,19 @@ class Oracles:
         Raises:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
-        answers: dict[int, Answer] = {}
+        answers: dict[int, HuntAnswer] = {}
         votes = votes and (self.gpu or self.nvdisasm) is not None
         voting = levels[-1:] if screens else levels
-        how = _How(is_thorough=is_thorough, votes=votes, levels=levels, voting=voting)
+        how = _Voting(is_thorough=is_thorough, votes=votes, levels=levels, voting=voting)
         await self._ask(dict(enumerate(programs)), answers, how)
         wrong = {n: programs[n] for n, answer in answers.items() if answer.vote is Vote.WRONG}
         if voting != levels and wrong:
             await self._ask(wrong, answers, replace(how, voting=levels))
         return [answers[number] for number in range(len(programs))]
 
-    async def _ask(self, programs: dict[int, Asked], answers: dict[int, Answer], how: _How) -> None:
+    async def _ask(
+        self, programs: dict[int, HuntCase], answers: dict[int, HuntAnswer], how: _Voting
+    ) -> None:
         if not programs:
             return
         folder = self.hub.new_folder("hunt")
@@ -158,13 +160,13 @@ class Oracles:
             await self._ask(part, answers, how)
 
     async def _assembled(
-        self, folder: Path, programs: dict[int, Asked], how: _How
-    ) -> dict[int, Answer] | None:
+        self, folder: Path, programs: dict[int, HuntCase], how: _Voting
+    ) -> dict[int, HuntAnswer] | None:
         """Assemble for all levels; None where all is well, else what is known of who failed.
 
         What ptxas takes out of proportion is looked at, too.
         """
-        text, starts = _module(list(programs.values()))
+        text, starts = module_of(list(programs.values()))
         seconds = _MODULE_SECONDS + _PROGRAM_SECONDS * len(programs)
         limits = self.limits
         if len(programs) > 1:
@@ -185,12 +187,14 @@ class Oracles:
                 losing = tuple(
                     n for n, end in zip(how.levels, of_levels, strict=True) if not end.has_cubin
                 )
-                answer = Answer(vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key)
+                answer = HuntAnswer(
+                    vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key
+                )
                 return {numbers[0]: answer} if len(numbers) == 1 else {}
             places = {_place(starts, error.line) for error in log.errors if error.line}
             if not places and len(numbers) > 1:
                 return {}
-            answer = Answer(vote=Vote.REFUSED, words=verdict.reason)
+            answer = HuntAnswer(vote=Vote.REFUSED, words=verdict.reason)
             return {numbers[place]: answer for place in places or {0}}
         by_level = dict(zip(how.levels, of_levels, strict=True))
         return await self._grown(folder, text, programs, by_level, limits)
@@ -199,19 +203,19 @@ class Oracles:
         self,
         folder: Path,
         text: str,
-        programs: dict[int, Asked],
+        programs: dict[int, HuntCase],
         of_levels: Mapping[int, Assembly],
         limits: ResourceLimits,
-    ) -> dict[int, Answer] | None:
+    ) -> dict[int, HuntAnswer] | None:
         """Those of an assembled module that grow; as `_assembled`. A long time is seen twice."""
-        grown: dict[int, Answer] = {}
+        grown: dict[int, HuntAnswer] = {}
         if last := of_levels.get(LEVELS[-1]):
             log = parse_ptxas_log(f"{last.stdout}\n{last.stderr}")
             for place, (number, asked) in enumerate(programs.items()):
                 usage = log.function(f"k{place}")
                 if usage and (growth := growth_of(asked.text, usage, self.target)):
                     signature, words = growth
-                    grown[number] = Answer(
+                    grown[number] = HuntAnswer(
                         vote=Vote.GROWS, levels=LEVELS[-1:], words=words, signature=signature
                     )
         if grown:
@@ -232,7 +236,9 @@ class Oracles:
         [number] = programs
         longest = max(seconds[level] for level in slow)
         words = f"ptxas takes {longest:.1f} s of CPU, twice, where {allowed:.1f} are plenty"
-        return {number: Answer(vote=Vote.GROWS, levels=tuple(slow), words=words, signature=TIME)}
+        return {
+            number: HuntAnswer(vote=Vote.GROWS, levels=tuple(slow), words=words, signature=TIME)
+        }
 
     async def assemble(
         self, folder: Path, text: str, level: int, limits: ResourceLimits, *more: str
@@ -284,23 +290,23 @@ class Oracles:
         return ""
 
     async def _voted(
-        self, folder: Path, programs: dict[int, Asked], how: _How
-    ) -> dict[int, Answer]:
+        self, folder: Path, programs: dict[int, HuntCase], how: _Voting
+    ) -> dict[int, HuntAnswer]:
         if not how.votes:
-            return dict.fromkeys(programs, Answer(vote=Vote.ASSEMBLED))
+            return dict.fromkeys(programs, HuntAnswer(vote=Vote.ASSEMBLED))
         voters = {
             number: Voter(text=asked.text, seed=asked.seed, entry=f"k{place}")
             for place, (number, asked) in enumerate(programs.items())
         }
         if self.gpu is None:
             if problem := await self.list_sass(folder, how.voting):
-                return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=problem))
+                return dict.fromkeys(programs, HuntAnswer(vote=Vote.UNTOLD, words=problem))
             return await self._emulated(folder, voters, how.voting, how)
         answers = await self._emulated(folder, voters, (), how)
         defined = {n: one for n, one in voters.items() if answers[n].vote is Vote.RIGHT}
         if defined:
             module = AssembledModule(
-                text=_module(list(programs.values()))[0],
+                text=module_of(list(programs.values()))[0],
                 ptxas=self.ptxas.version,
                 cubins={
                     level: (folder / f"level-{level}.cubin").read_bytes() for level in how.voting
@@ -318,10 +324,10 @@ class Oracles:
         return answers
 
     async def _emulated(
-        self, folder: Path, voters: Mapping[int, Voter], levels: tuple[int, ...], how: _How
-    ) -> dict[int, Answer]:
+        self, folder: Path, voters: Mapping[int, Voter], levels: tuple[int, ...], how: _Voting
+    ) -> dict[int, HuntAnswer]:
         waiting = list(voters.items())
-        answers: dict[int, Answer] = {}
+        answers: dict[int, HuntAnswer] = {}
         while waiting:
             job = voting.VoteJob(
                 programs=tuple(voter for _, voter in waiting),
@@ -338,13 +344,13 @@ class Oracles:
                 end = await execute_job(self.hub, folder, limits, voting.__name__)
             self.spent.emulator += end.cpu
             lines = (folder / voting.ANSWERS).read_bytes().splitlines()
-            given = [msgspec.json.decode(line, type=Answer) for line in lines]
+            given = [msgspec.json.decode(line, type=HuntAnswer) for line in lines]
             answers |= {n: answer for (n, _), answer in zip(waiting, given, strict=False)}
             waiting = waiting[len(given) :]
             if waiting and not end.ok:
                 (number, _), *waiting = waiting
                 words = f"the emulator's process: {end.words}"
-                answers[number] = Answer(vote=Vote.UNTOLD, words=words)
+                answers[number] = HuntAnswer(vote=Vote.UNTOLD, words=words)
         return answers
 
     async def head(self) -> str:
@@ -413,7 +419,7 @@ class Oracles:
             self.hub.drop_folder(folder)
 
 
-def _module(programs: Sequence[Asked]) -> tuple[str, list[int]]:
+def module_of(programs: Sequence[HuntCase]) -> tuple[str, list[int]]:
     """One module with an entry `k0`, `k1`, ... for each, and the line where each begins."""
     head = programs[0].text[: _start_of_entry(programs[0].text)]
     parts, starts, line = [head], [], head.count("\n") + 1
@@ -448,11 +454,11 @@ class AskedTogether:
 
     def __init__(self, oracles: Oracles) -> None:
         self.oracles = oracles
-        self._kinds: dict[tuple[tuple[int, ...], bool], Together[Asked, Answer]] = {}
+        self._kinds: dict[tuple[tuple[int, ...], bool], Together[HuntCase, HuntAnswer]] = {}
 
     def ask(
-        self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
-    ) -> asyncio.Future[Answer]:
+        self, asked: HuntCase, levels: tuple[int, ...], *, is_thorough: bool = False
+    ) -> asyncio.Future[HuntAnswer]:
         """A started question; the arguments are those of `Oracles.ask`."""
         kind = levels, is_thorough
         if kind not in self._kinds:

@@ -15,8 +15,8 @@ import msgspec
 from harness.frontends.bench import content_key
 from harness.hunt.causes import Cause, LeastProgram, is_same_cause, ranked
 from harness.hunt.ir_corpus import options_of, suffix_of
-from harness.hunt.oracles import Asked
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.oracles import HuntCase
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.files.own_code import code_sha256
 from harness.run.emulating import emulator_sha256
 from harness.store.store import Store
@@ -120,8 +120,8 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """A program that a compiler is accused of, as it was made."""
 
-    asked: Asked
-    answer: Answer
+    asked: HuntCase
+    answer: HuntAnswer
 
 
 class HuntState(msgspec.Struct, kw_only=True):
@@ -183,7 +183,7 @@ class Program(Protocol):
 
 
 @dataclass(kw_only=True)
-class Hunted(ABC):
+class HuntedCompiler(ABC):
     """A compiler as it is hunted in: a source of programs, and what asks, reduces and names.
 
     The source is a function, which makes the `program` of a seed. `batch` programs are asked about
@@ -197,7 +197,7 @@ class Hunted(ABC):
     jobs: int = 1
 
     @abstractmethod
-    async def ask(self, programs: Sequence[Asked], number: int) -> Sequence[Answer]:
+    async def ask(self, programs: Sequence[HuntCase], number: int) -> Sequence[HuntAnswer]:
         """The answers about the batch of this number.
 
         Raises:
@@ -211,16 +211,18 @@ class Hunted(ABC):
         """Those causes of other hunts that are here, too: what is fixed is hunted again."""
 
     @abstractmethod
-    def mark(self, asked: Asked, answer: Answer) -> str:
+    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
         """What a hit is most likely about: of one mark one is reduced at a time."""
 
     @abstractmethod
-    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
+    async def walk_around(
+        self, asked: HuntCase, answer: HuntAnswer
+    ) -> tuple[HuntCase, HuntAnswer] | None:
         """The hit without what is known; None where nothing is left: that cause is counted."""
 
     @abstractmethod
     async def reduce(
-        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
+        self, asked: HuntCase, answer: HuntAnswer, *, is_time_up: Callable[[], bool]
     ) -> LeastProgram | str:
         """The least program that gets such an answer.
 

@@ -36,8 +36,8 @@ from harness.hunt.changes import ChangedProgram
 from harness.hunt.corpus import TOGETHER, CorpusSource, acquainted, changed_program, retargeted
 from harness.hunt.generator import Generator, HuntProgram, some_forms
 from harness.hunt.on_gpu import Launcher
-from harness.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of
-from harness.hunt.plan import Hunted, HuntPlan, HuntState, Program
+from harness.hunt.oracles import LEVELS, AskedTogether, HuntCase, Oracles, body_of
+from harness.hunt.plan import HuntedCompiler, HuntPlan, HuntState, Program
 from harness.hunt.variants import (
     accesses,
     chunks,
@@ -51,7 +51,7 @@ from harness.hunt.variants import (
     tidy,
     without,
 )
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
@@ -67,10 +67,10 @@ from harness.values.toolchain import GPU, PTXAS, SASS, Assembler
 # Seconds for one program: ptxas that takes longer hangs.
 _LONGEST = 60.0
 BATCH = 128
-"""So many programs make one module."""
-# In the last of so many modules -O0 votes of every program: what it alone gets wrong is rare.
+"""Programs of one module."""
+# In one module of this many -O0 votes of every program: what it alone gets wrong is rare.
 _ALL_LEVELS = 8
-# A reduction asks about so many candidates at a time, and about so many in all.
+# Candidates that a reduction asks about at a time, and in all.
 _AT_ONCE, _MOST_TESTS = 32, 1500
 _MOST_AT_ONCE = 64
 # Seconds for a variant of what ptxas fails on: one that hangs costs all of them.
@@ -83,7 +83,7 @@ Step = tuple[frozenset[str], frozenset[str]]
 
 
 @dataclass(kw_only=True)
-class HuntedPtxas(Hunted):
+class HuntedPtxas(HuntedCompiler):
     """A ptxas; `head` are the first lines of each program.
 
     Reductions ask `together`: they do not wait for a turn behind whole modules. `grown` says which
@@ -98,7 +98,7 @@ class HuntedPtxas(Hunted):
     walked: dict[int, set[str]] = field(default_factory=dict)
     refused: set[Step] = field(default_factory=set)
 
-    async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
+    async def ask(self, programs: Sequence[HuntCase], number: int) -> list[HuntAnswer]:
         return await self.oracles.ask(programs, screens=(number + 1) % _ALL_LEVELS != 0)
 
     @property
@@ -127,7 +127,7 @@ class HuntedPtxas(Hunted):
             if body_of(cause.least.text) not in texts
             and not any(is_same_cause(cause.least, one) for one in least)
         ]
-        asked = [Asked(self.head + body_of(one.text), one.seed) for one in others]
+        asked = [HuntCase(self.head + body_of(one.text), one.seed) for one in others]
         answers = await self.oracles.ask(asked)
         return [
             Cause(programs=[LeastProgram.of(one, answer)], hits=0, is_known=True)
@@ -135,7 +135,7 @@ class HuntedPtxas(Hunted):
             if is_same_kind(answer, other.answer)
         ]
 
-    def mark(self, asked: Asked, answer: Answer) -> str:
+    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
         """Its rarest opcode, or what ptxas says."""
         opcodes = {op.opcode for op in computing(parse(asked.text)) if op.base != "bra"}
         rarest = min(
@@ -143,7 +143,9 @@ class HuntedPtxas(Hunted):
         )
         return answer.signature or rarest
 
-    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
+    async def walk_around(
+        self, asked: HuntCase, answer: HuntAnswer
+    ) -> tuple[HuntCase, HuntAnswer] | None:
         """The hit without what is known; None where nothing is left of it: that cause is counted.
 
         A hit of wrong code is cut down to one result first. It is not asked twice about one word.
@@ -156,7 +158,7 @@ class HuntedPtxas(Hunted):
             walked = self.walked[asked.seed] = set()
             if answer.vote is Vote.WRONG:
                 texts = [text for text in slices(asked.text) if is_closed(text)]
-                parts = [Asked(text, asked.seed) for text in texts]
+                parts = [HuntCase(text, asked.seed) for text in texts]
                 answers = await in_parallel(self._ask(part, answer) for part in parts)
                 pairs = zip(parts, answers, strict=True)
                 wrong = [part for part, one in pairs if is_same_kind(one, answer)]
@@ -173,10 +175,10 @@ class HuntedPtxas(Hunted):
         if not walks:
             return asked, answer
         walked.update(walks)
-        less = [Asked(without(asked.text, word), asked.seed) for word in walks]
+        less = [HuntCase(without(asked.text, word), asked.seed) for word in walks]
         least = asked
         for word in walks:
-            least = Asked(without(least.text, word), asked.seed)
+            least = HuntCase(without(least.text, word), asked.seed)
         *answers, after = await in_parallel(self._ask(one, answer) for one in (*less, least))
         needed_causes = [
             cause
@@ -190,16 +192,16 @@ class HuntedPtxas(Hunted):
         return None
 
     async def reduce(
-        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
+        self, asked: HuntCase, answer: HuntAnswer, *, is_time_up: Callable[[], bool]
     ) -> LeastProgram | str:
         seed = asked.seed
 
         async def is_same(text: str) -> bool:
-            return is_same_kind(await self._ask(Asked(text, seed), answer), answer)
+            return is_same_kind(await self._ask(HuntCase(text, seed), answer), answer)
 
         made = self.program(seed) if self.plan.corpus else None
         if isinstance(made, ChangedProgram) and made.text == asked.text:
-            asked = Asked(await made.with_fewer_steps(is_same), seed)
+            asked = HuntCase(await made.with_fewer_steps(is_same), seed)
         if answer.vote is Vote.WRONG:
             text = await self._narrowed(asked, answer, is_time_up)
         elif not await is_same(asked.text):
@@ -222,7 +224,7 @@ class HuntedPtxas(Hunted):
             text = result.document
         if is_time_up() or text is None:
             return ""  # what is half reduced has no name yet
-        least = Asked(text, seed)
+        least = HuntCase(text, seed)
         if answer.vote is Vote.WRONG:
             last = await self.together.ask(least, LEVELS, is_thorough=True)
         else:
@@ -230,7 +232,7 @@ class HuntedPtxas(Hunted):
         return LeastProgram.of(least, last) if last.is_hit else f"a hit that is {said_of(last)}"
 
     async def _narrowed(
-        self, asked: Asked, answer: Answer, is_time_up: Callable[[], bool]
+        self, asked: HuntCase, answer: HuntAnswer, is_time_up: Callable[[], bool]
     ) -> str | None:
         """Wrong code, step by step: what is asked at once goes into one module.
 
@@ -265,7 +267,7 @@ class HuntedPtxas(Hunted):
             while some := dict(islice(allowed, _MOST_AT_ONCE)):
                 tried.update(some)
                 answers = await in_parallel(
-                    self._ask(Asked(text, asked.seed), answer) for text in some
+                    self._ask(HuntCase(text, asked.seed), answer) for text in some
                 )
                 good: list[str] = []
                 for (text, step), one in zip(some.items(), answers, strict=True):
@@ -280,7 +282,7 @@ class HuntedPtxas(Hunted):
         kinds = (chunks, lambda document: single_steps(document, deletes=True), single_steps)
         for steps in kinds:
             while not is_time_up():
-                left = await self.walk_around(Asked(best, asked.seed), answer)
+                left = await self.walk_around(HuntCase(best, asked.seed), answer)
                 if left is None:
                     return None
                 best = left[0].text
@@ -295,7 +297,7 @@ class HuntedPtxas(Hunted):
                 best = min([*good, *better], key=size_of)
         return tidy(best)
 
-    async def _ask(self, asked: Asked, like: Answer) -> Answer:
+    async def _ask(self, asked: HuntCase, like: HuntAnswer) -> HuntAnswer:
         """The answer to a variant of a hit: alone where ptxas fails, since a module would."""
         if like.vote is not Vote.WRONG:
             oracles = self.together.oracles
@@ -355,7 +357,7 @@ class HuntedPtxas(Hunted):
             except UsageError:
                 return  # this ptxas does not know it
             asked = [
-                Asked(
+                HuntCase(
                     retargeted(one.text, str(place))
                     if self.plan.corpus
                     else head + body_of(one.text),
@@ -425,7 +427,7 @@ async def hunted_ptxas(
             program = partial(changed_program, sources=sources)
         else:
             if gpu:
-                [answer] = await oracles.ask([Asked(HuntProgram(0, head, ("ret;",)).text, 0)])
+                [answer] = await oracles.ask([HuntCase(HuntProgram(0, head, ("ret;",)).text, 0)])
                 if answer.vote is not Vote.RIGHT:
                     raise UsageError(f"--on {GPU} --sm {target}: {answer.words}")
             show("asking ptxas which opcodes it takes")
@@ -452,7 +454,7 @@ async def _sources(plan: HuntPlan, oracles: Oracles, grown: list[str]) -> list[C
     """What can be changed: of one entry, and assembled as it is; `grown` says what grows."""
     sources = {text: source for text in plan.corpus if (source := CorpusSource.read(text))}
     answers = await in_parallel(
-        oracles.ask([Asked(one.text, 0)], votes=False) for one in sources.values()
+        oracles.ask([HuntCase(one.text, 0)], votes=False) for one in sources.values()
     )
     taken = list[CorpusSource]()
     for (text, source), [answer] in zip(sources.items(), answers, strict=True):

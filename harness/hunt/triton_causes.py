@@ -7,10 +7,10 @@ import re
 
 from harness.hunt.causes import Cause, LeastProgram, said_of
 from harness.hunt.ir_corpus import operation_names
-from harness.hunt.oracles import Asked
+from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import HuntPlan
 from harness.hunt.triton_sources import KERNEL, words_of
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.judging.signature import template
 from harness.minimize.python.python_passes import STRUCTURE
 from harness.minimize.python.tree import PythonFile
@@ -26,7 +26,7 @@ _COMMON = re.compile(
 _SCRATCH = re.compile(r"tl\.store\(m\d|m\d+_d\.store\(")
 
 
-def has_all(plan: HuntPlan, cause: Cause, asked: Asked) -> bool:
+def has_all(plan: HuntPlan, cause: Cause, asked: HuntCase) -> bool:
     """Whether a kernel has all that the least one of a cause has, on a GPU where that one fails."""
     least, target = cause.least, plan.target_of(asked.seed)
     is_own = target == plan.target_of(least.seed)
@@ -109,7 +109,7 @@ def _kernel(tree: ast.Module) -> ast.FunctionDef:
     )
 
 
-def least_kernel(plan: HuntPlan, asked: Asked, answer: Answer) -> LeastProgram:
+def least_kernel(plan: HuntPlan, asked: HuntCase, answer: HuntAnswer) -> LeastProgram:
     """A reduced kernel: it is named by how it fails; where it is wrong, by what is left, too.
 
     Of the same race on two targets the cause is one.
@@ -132,7 +132,7 @@ def least_kernel(plan: HuntPlan, asked: Asked, answer: Answer) -> LeastProgram:
     )
 
 
-def least_module(asked: Asked, answer: Answer) -> LeastProgram:
+def least_module(asked: HuntCase, answer: HuntAnswer) -> LeastProgram:
     """A reduced module of IR: it is named by the message of the pass.
 
     What is wrong has a name by its race, else by how it is wrong and by the operations that are

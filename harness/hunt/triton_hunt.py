@@ -26,12 +26,12 @@ from harness.hunt.changes import ChangedProgram
 from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
 from harness.hunt.ir_oracles import IrOracles
-from harness.hunt.oracles import Asked
-from harness.hunt.plan import Hunted, HuntPlan, HuntState
+from harness.hunt.oracles import HuntCase
+from harness.hunt.plan import HuntedCompiler, HuntPlan, HuntState
 from harness.hunt.triton_causes import SOURCES, has_all, is_closed, least_kernel, least_module, tidy
 from harness.hunt.triton_oracles import Care, TritonOracles
 from harness.hunt.triton_sources import TritonProgram, program, words_of
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import in_parallel
 from harness.minimize.reduction.reducer import Effort, TextFormat
@@ -42,9 +42,9 @@ from harness.values.errors import OfflineError, UsageError
 from harness.values.target import Target
 from harness.values.toolchain import GPU, Compiler
 
-# Of kernels that have all that a known cause needs, one of so many is compiled all the same.
+# Of kernels that have all that a known cause needs, one in this many is compiled all the same.
 _SELDOM = 8
-# Of so many kernels one is in Gluon, where the Triton has it.
+# One in this many kernels is in Gluon, where the Triton has it.
 _GLUON = 4
 _CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
 _CONFIGS = "CONFIGS = [\n"
@@ -53,17 +53,17 @@ OTHERS = tuple(map(Target.parse, ("80", "90a", "100a", "120a")))
 
 
 @dataclass(kw_only=True)
-class HuntedTriton(Hunted):
+class HuntedTriton(HuntedCompiler):
     """A Triton, as it is hunted in by kernels.
 
-    `form` says how a hit is reduced, in at most so many `tests`.
+    `form` says how a hit is reduced, with at most that many `tests`.
     """
 
     form: ClassVar[TextFormat[Any]] = SOURCES
     tests: ClassVar[int] = 80
     oracles: TritonOracles
 
-    async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
+    async def ask(self, programs: Sequence[HuntCase], number: int) -> list[HuntAnswer]:
         return await in_parallel(self.answer_to(asked) for asked in programs)
 
     def spent(self) -> Mapping[str, float]:
@@ -83,7 +83,9 @@ class HuntedTriton(Hunted):
             if is_same_kind(answer, cause.least.answer)
         ]
 
-    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
+    async def walk_around(
+        self, asked: HuntCase, answer: HuntAnswer
+    ) -> tuple[HuntCase, HuntAnswer] | None:
         for cause in self.state.causes:
             if self.is_of(cause, asked, answer):
                 cause.hits += 1
@@ -91,7 +93,7 @@ class HuntedTriton(Hunted):
         return asked, answer
 
     async def reduce(
-        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
+        self, asked: HuntCase, answer: HuntAnswer, *, is_time_up: Callable[[], bool]
     ) -> LeastProgram | str:
         start = await self.start(asked, answer)
         if start is None:
@@ -101,7 +103,7 @@ class HuntedTriton(Hunted):
         async def is_interesting(candidate: str) -> bool:
             if not self.is_allowed(candidate):
                 return False
-            return is_same_kind(await self.look(Asked(candidate, asked.seed)), like)
+            return is_same_kind(await self.look(HuntCase(candidate, asked.seed)), like)
 
         result = await self.form.reduce_text(
             text,
@@ -112,7 +114,7 @@ class HuntedTriton(Hunted):
         if is_time_up():
             return ""  # what is half reduced has no name yet
         for left in (self.tidied(result.document), text):
-            least = Asked(left, asked.seed)
+            least = HuntCase(left, asked.seed)
             [last] = await self.oracles.ask([least], care=Care.THOROUGH)
             if is_same_kind(last, answer):
                 break
@@ -126,7 +128,7 @@ class HuntedTriton(Hunted):
             program.targets[str(target)] = said_of(other) + " in another way" * otherwise
         return program
 
-    async def look(self, asked: Asked) -> Answer:
+    async def look(self, asked: HuntCase) -> HuntAnswer:
         """A quick answer about a candidate."""
         [now] = await self.oracles.ask([asked], care=Care.QUICK)
         return now
@@ -151,7 +153,7 @@ class HuntedTriton(Hunted):
 
     # What is different where the text is no kernel.
 
-    async def answer_to(self, asked: Asked) -> Answer:
+    async def answer_to(self, asked: HuntCase) -> HuntAnswer:
         """The answer about a program; of most that have what a known cause needs: none."""
         plan = self.plan
         names = (
@@ -160,14 +162,14 @@ class HuntedTriton(Hunted):
             if not cause.least.answer.is_latent and has_all(plan, cause, asked)
         )
         if asked.seed // len(plan.targets) % _SELDOM and (name := next(names, None)):
-            return Answer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
+            return HuntAnswer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
         return (await self.oracles.ask([asked]))[0]
 
-    def mark(self, asked: Asked, answer: Answer) -> str:
+    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
         """How it fails, for which GPU."""
         return f"{answer.signature} {self.plan.target_of(asked.seed)}"
 
-    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
+    def is_of(self, cause: Cause, asked: HuntCase, answer: HuntAnswer) -> bool:
         """Whether a hit fails as a cause does, and has all of it; or has its race."""
         is_known = answer.vote is Vote.FAILS or has_all(self.plan, cause, asked)
         return (is_known and is_same_kind(cause.least.answer, answer)) or any(
@@ -175,12 +177,12 @@ class HuntedTriton(Hunted):
             for one in cause.programs
         )
 
-    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
+    async def start(self, asked: HuntCase, answer: HuntAnswer) -> tuple[str, HuntAnswer] | None:
         """What is reduced, and like what it must fail: the hit in one config, else in all."""
         configs = _CONFIG.findall(asked.text)
         for config in dict.fromkeys((*configs, "".join(configs))):
             text = _CONFIG.sub("", asked.text).replace(_CONFIGS, _CONFIGS + config)
-            quick = await self.look(Asked(text, asked.seed))
+            quick = await self.look(HuntCase(text, asked.seed))
             # Of all orders, which decide how it is wrong, a quick look sees two.
             if is_same_kind(quick, answer) or quick.vote is answer.vote is Vote.WRONG:
                 return text, quick
@@ -194,11 +196,11 @@ class HuntedTriton(Hunted):
         """What is left, without what nothing needs."""
         return tidy(text)
 
-    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
+    def least_of(self, asked: HuntCase, answer: HuntAnswer) -> LeastProgram:
         """What is left, with its name."""
         return least_kernel(self.plan, asked, answer)
 
-    def others(self, least: Asked) -> Sequence[Target]:
+    def others(self, least: HuntCase) -> Sequence[Target]:
         """The targets for which it is asked, too; a GPU has one."""
         own = self.plan.target_of(least.seed)
         return [target for target in OTHERS if target != own and self.plan.on != GPU]
@@ -215,25 +217,25 @@ class HuntedIr(HuntedTriton):
     tests = 250
     oracles: IrOracles
     lowering: IrOracles
-    unchanged: dict[tuple[IrSource, Target], asyncio.Future[list[Answer]]] = field(
+    unchanged: dict[tuple[IrSource, Target], asyncio.Future[list[HuntAnswer]]] = field(
         default_factory=dict
     )
 
-    def made(self, asked: Asked) -> ChangedProgram[IrSource]:
+    def made(self, asked: HuntCase) -> ChangedProgram[IrSource]:
         """The program of a seed, with its source."""
         program = self.program(asked.seed)
         assert isinstance(program, ChangedProgram)
         return program
 
-    async def answer_to(self, asked: Asked) -> Answer:
+    async def answer_to(self, asked: HuntCase) -> HuntAnswer:
         """Changes of what leaves open what it computes, or is wrong as it is, are lowered alone."""
         source, target = self.made(asked).source, self.plan.target_of(asked.seed)
-        first = Asked(source.module.text, asked.seed)
+        first = HuntCase(source.module.text, asked.seed)
         if (source, target) not in self.unchanged:
             self.unchanged[source, target] = asyncio.ensure_future(self.oracles.ask([first]))
         [unchanged] = await self.unchanged[source, target]
         if unchanged.vote in (Vote.FAILS, Vote.GROWS, Vote.REFUSED):
-            return Answer(vote=Vote.LEFT_OUT, words=f"a file as it is: {unchanged.words}")
+            return HuntAnswer(vote=Vote.LEFT_OUT, words=f"a file as it is: {unchanged.words}")
         if unchanged.vote in (Vote.LEFT_OUT, Vote.WRONG):
             return (await self.lowering.ask([asked]))[0]
         [answer] = await self.oracles.ask([asked])
@@ -241,7 +243,7 @@ class HuntedIr(HuntedTriton):
             [unchanged] = await self.oracles.ask([first])
             if unchanged.vote is Vote.WRONG:
                 words = f"a file as it is: {unchanged.words}"
-                return Answer(vote=Vote.LEFT_OUT, words=words)
+                return HuntAnswer(vote=Vote.LEFT_OUT, words=words)
         return answer
 
     @property
@@ -254,11 +256,11 @@ class HuntedIr(HuntedTriton):
                     kernel = read_triton_ir(source.module.text).kernel
                     yield f"{kernel} for {target} is not executed: {answer.words}"
 
-    def mark(self, asked: Asked, answer: Answer) -> str:
+    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
         """The pass, and how it fails; or the race."""
         return answer.race or str(answer.signature)
 
-    def is_of(self, cause: Cause, asked: Asked, answer: Answer) -> bool:
+    def is_of(self, cause: Cause, asked: HuntCase, answer: HuntAnswer) -> bool:
         """Whether a hit fails as a cause does, or has its race.
 
         What is wrong without a race has all operations that are left of the cause.
@@ -272,7 +274,7 @@ class HuntedIr(HuntedTriton):
             return False
         return is_same_kind(least.answer, answer)
 
-    async def start(self, asked: Asked, answer: Answer) -> tuple[str, Answer] | None:
+    async def start(self, asked: HuntCase, answer: HuntAnswer) -> tuple[str, HuntAnswer] | None:
         """The hit without the steps that it does not need."""
         like = await self.look(asked)
         # Of all orders, which decide how it is wrong, a quick look sees two.
@@ -280,7 +282,7 @@ class HuntedIr(HuntedTriton):
             return None
 
         async def is_same(fewer: str) -> bool:
-            return is_same_kind(await self.look(Asked(fewer, asked.seed)), like)
+            return is_same_kind(await self.look(HuntCase(fewer, asked.seed)), like)
 
         made = self.made(asked)
         text = asked.text
@@ -294,10 +296,10 @@ class HuntedIr(HuntedTriton):
         """All of it."""
         return text
 
-    def least_of(self, asked: Asked, answer: Answer) -> LeastProgram:
+    def least_of(self, asked: HuntCase, answer: HuntAnswer) -> LeastProgram:
         return least_module(asked, answer)
 
-    def others(self, least: Asked) -> Sequence[Target]:
+    def others(self, least: HuntCase) -> Sequence[Target]:
         """The other targets of the hunt, where the module names none."""
         if read_triton_ir(least.text).capability is not None:
             return []

@@ -25,8 +25,8 @@ from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import CapturedLaunch
 from harness.hunt.growth import slowest_pass, triton_seconds_allowed
-from harness.hunt.oracles import Asked
-from harness.hunt.voting import SOME_ORDERS, Answer, Vote
+from harness.hunt.oracles import HuntCase
+from harness.hunt.voting import SOME_ORDERS, HuntAnswer, Vote
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.tasks import in_parallel
 from harness.judging.judge import judge as judge_compilation
@@ -56,8 +56,8 @@ from harness.values.toolchain import EMULATOR, Compiler, takes_cubins, without_e
 from harness.values.verdict import VerdictKind
 
 _QUICK = ("first/early", "last/late")
-# Of so many kernels one is looked at for races: a race of another changes values in some order, or
-# goes unseen. To watch costs the emulator as much again.
+# One in this many kernels is looked at for races: a race of another changes values in some order,
+# or goes unseen. To watch costs the emulator as much again.
 _RACES = 4
 _ORDERS = len(DEFAULT.split(","))
 FAILURES = (
@@ -95,7 +95,9 @@ class TritonOracles:
     on: str = EMULATOR
     runner: str | None = None
 
-    async def ask(self, programs: Sequence[Asked], *, care: Care = Care.FAIR) -> list[Answer]:
+    async def ask(
+        self, programs: Sequence[HuntCase], *, care: Care = Care.FAIR
+    ) -> list[HuntAnswer]:
         """An answer for each program.
 
         Raises:
@@ -103,7 +105,7 @@ class TritonOracles:
         """
         return await in_parallel(self.answer_of(one, care) for one in programs)
 
-    async def answer_of(self, asked: Asked, care: Care) -> Answer:
+    async def answer_of(self, asked: HuntCase, care: Care) -> HuntAnswer:
         hub = self.bench.hub
         folder = hub.new_folder("hunt")
         try:
@@ -123,7 +125,7 @@ class TritonOracles:
                 except (InfrastructureError, StorageError):
                     raise
                 except TriageError as error:
-                    return Answer(vote=Vote.REFUSED, words=str(error).splitlines()[0])
+                    return HuntAnswer(vote=Vote.REFUSED, words=str(error).splitlines()[0])
                 finally:
                     self.bench.cpu_seconds += bench.cpu_seconds
         finally:
@@ -131,7 +133,7 @@ class TritonOracles:
 
     async def _of_cells(
         self, bench: Workbench, selection: Selection, care: Care, *, races: bool
-    ) -> Answer:
+    ) -> HuntAnswer:
         # Garbage is tried where somebody is accused.
         quick = trials_of(read_schedules(",".join(_QUICK)), races=races)[: len(_QUICK)]
         source = RecordedLaunch(
@@ -171,7 +173,7 @@ class TritonOracles:
         cell: PlannedCell,
         care: Care,
         left: list[Trusted],
-    ) -> Answer:
+    ) -> HuntAnswer:
         assert cell.launch is not None
         assert cell.record is not None
         launch, record = cell.launch, cell.record
@@ -192,7 +194,7 @@ class TritonOracles:
             if verdict.kind is VerdictKind.INFRA:
                 raise InfrastructureError(verdict.reason)
             is_failure = verdict.kind in FAILURES
-            return Answer(
+            return HuntAnswer(
                 vote=Vote.FAILS if is_failure else Vote.REFUSED,
                 words=f"{where}: {verdict.reason}",
                 signature=verdict.signature.key if verdict.signature else None,
@@ -217,13 +219,13 @@ class TritonOracles:
             if stub.row.verdict is VerdictKind.TRAP_STUB:
                 key = stub.signature.key if stub.signature else None
                 words = f"{where}: {stub.row.verdict.value}, {stub.row.reason}"
-                return Answer(vote=Vote.FAILS, words=words, signature=key)
+                return HuntAnswer(vote=Vote.FAILS, words=words, signature=key)
         answer = await self._executed(bench, source, cell, lowering, care, left)
         if answer.signature == VerdictKind.WRONG_RESULT.value:
             variant = await source.variant(cell.record, cell.cell.target)
             if overflows(variant, bench.store.artifacts.get):
                 words = f"{where}: the interpreter's values overflow: the order of sums decides"
-                return Answer(vote=Vote.UNTOLD, words=words)
+                return HuntAnswer(vote=Vote.UNTOLD, words=words)
         return answer
 
     async def _executed(
@@ -234,7 +236,7 @@ class TritonOracles:
         lowering: Kept[Lowering],
         care: Care,
         left: list[Trusted],
-    ) -> Answer:
+    ) -> HuntAnswer:
         """What a cell comes to; `left` has what the other configs of a Gluon kernel leave."""
         assert cell.record is not None
         if takes_cubins(self.on):
@@ -249,7 +251,7 @@ class TritonOracles:
             get = bench.store.artifacts.get
             ptx = get(lowering.artifacts["ptx"]).decode(errors="replace")
             if refused := why_refused(ptx, lowering.value, cell.cell.target, cell.limits):
-                return Answer(vote=Vote.REFUSED, words=refused)
+                return HuntAnswer(vote=Vote.REFUSED, words=refused)
             launch = await source.launch_of(cell, lowering)
             variant = await source.variant(cell.record, cell.cell.target)
             emulated = (await emulate(bench, launch.emulation)).value
@@ -266,7 +268,7 @@ class TritonOracles:
             evidence = evidence_of(replace(launch, trusted=rivals), emulated, get)
             judgement = judge(evidence)
         except NotRunError as error:
-            return Answer(vote=Vote.UNTOLD, words=str(error))
+            return HuntAnswer(vote=Vote.UNTOLD, words=str(error))
         if judgement.verdict.is_failure and care is Care.FAIR:
             thorough = replace(source, trials=default_trials())
             answer = _of_row((await OnEmulator(source=thorough).execute(bench, cell)).row)
@@ -278,7 +280,7 @@ class TritonOracles:
 
 async def grown_time(
     lowering: Lowering, count: int, again: Callable[[], Awaitable[Lowering]], where: str
-) -> Answer | None:
+) -> HuntAnswer | None:
     """An answer where Triton takes too long for `count` instructions or operations, twice.
 
     `again` has it done once more, with the times of all passes.
@@ -292,7 +294,7 @@ async def grown_time(
         return None
     name = slowest_pass(timed.log) or timed.stage
     took = f"Triton takes {seconds:.1f} s of CPU, twice, where {allowed:.1f} are plenty"
-    return Answer(
+    return HuntAnswer(
         vote=Vote.GROWS,
         words=f"{where}: {took}, and the longest in {name}",
         signature=f"compile time out of proportion ({name})",
@@ -320,7 +322,7 @@ def is_finite(values: Array) -> bool:
     return values.dtype.kind in "iub" or bool(np.isfinite(values).all())
 
 
-def _of_row(row: RunRow) -> Answer:
+def _of_row(row: RunRow) -> HuntAnswer:
     config = ",".join(f"{name}={value}" for name, value in row.config.items())
     words = f"{config}: {without_evidence(row.run_reason)}"
     orders = 1 if takes_cubins(row.on) else _ORDERS
@@ -330,11 +332,11 @@ def _of_row(row: RunRow) -> Answer:
     return structs.replace(answer, race=races[0][1]) if answer.is_hit and races else answer
 
 
-def as_answer(verdict: VerdictKind, words: str, schedule: str | None, *, orders: int) -> Answer:
-    """What a launch came to in so many orders; `schedule` lists those in which it is wrong."""
+def as_answer(verdict: VerdictKind, words: str, schedule: str | None, *, orders: int) -> HuntAnswer:
+    """What a launch came to in some `orders`; `schedule` lists those in which it is wrong."""
     if not verdict.is_failure:
         is_right = verdict.is_fine_run and verdict is not VerdictKind.RAN
-        return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
+        return HuntAnswer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
     kind = verdict.value
     if verdict is VerdictKind.WRONG_RESULT and len((schedule or "").split(", ")) < orders:
         kind = f"{kind} {SOME_ORDERS}"
@@ -343,4 +345,4 @@ def as_answer(verdict: VerdictKind, words: str, schedule: str | None, *, orders:
     elif verdict is not VerdictKind.WRONG_RESULT and schedule not in (None, _QUICK[0]):
         # No order is tried behind a fault; those before came to their end.
         kind = f"{kind} {SOME_ORDERS}"
-    return Answer(vote=Vote.WRONG, words=words, signature=kind)
+    return HuntAnswer(vote=Vote.WRONG, words=words, signature=kind)

@@ -70,11 +70,11 @@ class TritonProgram:
 
 def program(seed: int) -> TritonProgram:
     """The program of a seed."""
-    return TritonProgram(seed, Maker(random.Random(seed)).text(seed))  # noqa: S311 - to repeat
+    return TritonProgram(seed, KernelMaker(random.Random(seed)).text(seed))  # noqa: S311 - to repeat
 
 
 @dataclass(slots=True)
-class Maker:
+class KernelMaker:
     """Makes the text of one program."""
 
     draw: random.Random

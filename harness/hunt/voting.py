@@ -56,7 +56,7 @@ class Vote(StrEnum):
     UNTOLD = "untold"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HuntAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A vote, the levels of ptxas that lost it, and why.
 
     `signature` is of a failure of ptxas, or says what grows.
@@ -103,7 +103,7 @@ class VoteJob(msgspec.Struct, frozen=True, kw_only=True):
 # Thread-instructions of the PTX: of 2,000 generated programs the longest needs less than half of
 # this. A candidate of a reduction whose loop has lost its end takes seconds for it, not minutes.
 _MOST_INSTRUCTIONS = 50_000
-# SASS has so many for one of PTX at most (a division at -O0). What has not ended then is given
+# SASS has at most this many for one of PTX (a division at -O0). What has not ended then is given
 # `_MORE` times as much; only what takes that, too, does not end.
 _SASS_FOR_PTX, _SASS_AT_LEAST, _MORE = 100, 20_000, 20
 _MOST_MEMORY = 1 << 28
@@ -124,10 +124,10 @@ def work(folder: Path) -> None:
             else:
                 launch = launch_of(program.seed, program.text)
                 right = _right(launch, emulated_ptx(launch), is_thorough=job.is_thorough)
-                if isinstance(right, Answer):
+                if isinstance(right, HuntAnswer):
                     answer = right
                 else:
-                    answer = Answer(vote=Vote.RIGHT)
+                    answer = HuntAnswer(vote=Vote.RIGHT)
                     (folder / RIGHT.format(program.entry)).write_bytes(right.tobytes())
             answers.write(msgspec.json.encode(answer) + b"\n")
 
@@ -145,7 +145,7 @@ def _cubins(folder: Path, level: int) -> dict[str, Cubin]:
     }
 
 
-def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> Answer:
+def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> HuntAnswer:
     """The vote on one program, by the entry that it has in the cubin of each level.
 
     Whether the PTX says what is computed is asked where not all agree: checks take a third more.
@@ -153,7 +153,7 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
     launch = launch_of(program.seed, program.text)
     expected = _executed(launch, Checks(), _MOST_INSTRUCTIONS)
     right = _right(launch, expected, is_thorough=is_thorough)
-    if isinstance(right, Answer):
+    if isinstance(right, HuntAnswer):
         return right
     usual = _SASS_AT_LEAST + _SASS_FOR_PTX * expected.executed
     most = dict.fromkeys(cubins, usual)
@@ -161,42 +161,44 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
     launches: dict[int, Launch] = {}
     for level, cubin in cubins.items():
         if cubin is None:
-            return Answer(vote=Vote.UNTOLD, words=f"-O{level}: nvdisasm lists no such entry")
+            return HuntAnswer(vote=Vote.UNTOLD, words=f"-O{level}: nvdisasm lists no such entry")
         launches[level] = replace(launch, ptx="", cubin=cubin, entry=program.entry)
         outcome = _executed(launches[level], Checks(), usual)
         if outcome.is_out_of_budget:
             most[level] = _MORE * usual
             outcome = _executed(launches[level], Checks(), most[level])
         if outcome.not_run and not outcome.is_out_of_budget:
-            return Answer(vote=Vote.UNTOLD, words=f"SASS: {outcome.not_run}")
+            return HuntAnswer(vote=Vote.UNTOLD, words=f"SASS: {outcome.not_run}")
         # A fault leaves what cannot be right.
         is_faulty = bool(outcome.faults) or not outcome.allocations
         results[level] = right ^ 0xFF if is_faulty else comparable(outcome.allocations[1].data)
     answer = counted(right, results)
     if answer.vote is not Vote.RIGHT and (open_words := _left_open(emulated_ptx(launch))):
-        return Answer(vote=Vote.LEFT_OUT, words=open_words)
+        return HuntAnswer(vote=Vote.LEFT_OUT, words=open_words)
     # Threads that wrongly write different values to one place may still leave the right one on a
     # GPU, which chooses among them: no least program of a cause is such.
     for level in answer.levels if answer.vote is Vote.WRONG else ():
         if _executed(launches[level], Checks(races=True), most[level]).races:
-            return Answer(vote=Vote.LEFT_OUT, words="threads write different values to one place")
+            return HuntAnswer(
+                vote=Vote.LEFT_OUT, words="threads write different values to one place"
+            )
     return answer
 
 
-def _right(launch: Launch, expected: Outcome, *, is_thorough: bool) -> Array | Answer:
+def _right(launch: Launch, expected: Outcome, *, is_thorough: bool) -> Array | HuntAnswer:
     """What the PTX leaves, as it was executed; or why there is nothing to vote on."""
     if expected.is_out_of_budget:
         most = f"{_MOST_INSTRUCTIONS:,} instructions of threads"
-        return Answer(vote=Vote.LEFT_OUT, words=f"no end within {most}")
+        return HuntAnswer(vote=Vote.LEFT_OUT, words=f"no end within {most}")
     if expected.not_run:
-        return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
+        return HuntAnswer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
     if open_words := _left_open(expected):
-        return Answer(vote=Vote.LEFT_OUT, words=open_words)
+        return HuntAnswer(vote=Vote.LEFT_OUT, words=open_words)
     right = comparable(expected.allocations[1].data)
     if is_thorough:
         other = _executed(launch, Checks(), _MOST_INSTRUCTIONS, Schedule(garbage=1))
         if other.faults or other.not_run or (comparable(other.allocations[1].data) != right).any():
-            return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
+            return HuntAnswer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
     return right
 
 
@@ -220,17 +222,17 @@ def _left_open(outcome: Outcome) -> str:
     return ""
 
 
-def counted(right: Array, results: Mapping[int, Array]) -> Answer:
+def counted(right: Array, results: Mapping[int, Array]) -> HuntAnswer:
     """Who loses, of the PTX, which leaves `right`, and what each level leaves."""
     wrong = tuple(level for level, result in results.items() if (result != right).any())
     if not wrong:
-        return Answer(vote=Vote.RIGHT)
+        return HuntAnswer(vote=Vote.RIGHT)
     losing = [results[level] for level in wrong]
     if len(wrong) == len(results) and any((one != losing[0]).any() for one in losing):
-        return Answer(vote=Vote.UNTOLD, levels=wrong, words="no two of three agree")
+        return HuntAnswer(vote=Vote.UNTOLD, levels=wrong, words="no two of three agree")
     thread, offset = (int(n) for n in np.argwhere(losing[0] != right)[0])
     first = offset & ~3
     both = (right, losing[0])
     values = [int(rows[thread, first : first + 4].view(np.uint32)[0]) for rows in both]
     words = f"thread {thread}, bytes {first}-{first + 3} of {RESULTS}: {{1:#010x}}, PTX {{0:#010x}}"
-    return Answer(vote=Vote.WRONG, levels=wrong, words=words.format(*values))
+    return HuntAnswer(vote=Vote.WRONG, levels=wrong, words=words.format(*values))

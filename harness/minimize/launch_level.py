@@ -27,7 +27,7 @@ from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
 from harness.minimize.reduction.reducer import FoundPass, Reducer, TextFormat, reduce_patiently
 from harness.minimize.reduction.subject import Subject
-from harness.minimize.reduction.work import Work
+from harness.minimize.reduction.work import LevelReduction
 from harness.values.cell import LaunchLabel
 from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, ConfigFilter, LaunchParameter, Scalar
@@ -39,7 +39,7 @@ _KEPT_FLAGS = ("-v", "--verbose", "--gpu-name", "-arch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class LaunchSettings:
     """One way to launch and compile; `values` has every parameter that can be set.
 
     `config` is None where the launch has no tuner, so that there is nothing to choose. `options`
@@ -57,7 +57,7 @@ class Settings:
         defaults = {parameter.name: parameter.default for parameter in self.parameters}
         return {n: v for n, v in self.values.items() if n in defaults and v != defaults[n]}
 
-    def with_values(self, values: Mapping[str, Scalar | None]) -> Settings:
+    def with_values(self, values: Mapping[str, Scalar | None]) -> LaunchSettings:
         """The same with these values."""
         return replace(self, values={**self.values, **values})
 
@@ -81,24 +81,24 @@ def _bits(value: Scalar | None) -> int:
     return abs(value).bit_length() if isinstance(value, int) else 0
 
 
-def _now(document: Settings, name: str) -> Hashable:
+def _now(document: LaunchSettings, name: str) -> Hashable:
     return name, document.values[name]
 
 
-def _default(document: Settings, names: Sequence[str]) -> Settings:
+def _default(document: LaunchSettings, names: Sequence[str]) -> LaunchSettings:
     defaults = {parameter.name: parameter.default for parameter in document.parameters}
     return document.with_values({name: defaults[name] for name in names})
 
 
-def _numbers(name: str, smaller: Callable[[int], int]) -> FoundPass[Settings]:
+def _numbers(name: str, smaller: Callable[[int], int]) -> FoundPass[LaunchSettings]:
 
-    def find(document: Settings) -> Iterator[str]:
+    def find(document: LaunchSettings) -> Iterator[str]:
         settable = {parameter.name for parameter in document.parameters if parameter.settable}
         for parameter, value in document.values.items():
             if parameter in settable and type(value) is int and smaller(value) < value:
                 yield parameter
 
-    def make(document: Settings, names: Sequence[str]) -> Settings:
+    def make(document: LaunchSettings, names: Sequence[str]) -> LaunchSettings:
         numbers = {name: document.values[name] for name in names}
         return document.with_values(
             {name: smaller(value) for name, value in numbers.items() if type(value) is int}
@@ -107,10 +107,10 @@ def _numbers(name: str, smaller: Callable[[int], int]) -> FoundPass[Settings]:
     return FoundPass(name, find, make, _now)
 
 
-def _other_configs(configs: Sequence[Config]) -> FoundPass[Settings]:
+def _other_configs(configs: Sequence[Config]) -> FoundPass[LaunchSettings]:
     """Another config of the same tuner, of which there can be one only."""
 
-    def find(document: Settings) -> list[Config]:
+    def find(document: LaunchSettings) -> list[Config]:
         if document.config is None:
             return []
         now = _config_size(document.config)
@@ -118,7 +118,7 @@ def _other_configs(configs: Sequence[Config]) -> FoundPass[Settings]:
         # What comes last is tried first.
         return sorted(smaller, key=_config_size, reverse=True)
 
-    def make(document: Settings, chosen: Sequence[Config]) -> Settings | None:
+    def make(document: LaunchSettings, chosen: Sequence[Config]) -> LaunchSettings | None:
         return replace(document, config=chosen[0]) if len(chosen) == 1 else None
 
     return FoundPass("configs", find, make)
@@ -128,7 +128,7 @@ def _config_size(config: Config) -> int:
     return 4 * sum(_bits(value) for _, value in config.items) + len(config.items)
 
 
-_PASSES: tuple[FoundPass[Settings], ...] = (
+_PASSES: tuple[FoundPass[LaunchSettings], ...] = (
     FoundPass("defaults", lambda document: list(document.overrides), _default, _now),
     FoundPass(
         "switches",
@@ -147,12 +147,12 @@ _PASSES: tuple[FoundPass[Settings], ...] = (
 )
 
 
-async def reduce_settings(reducer: Reducer[Settings], configs: Sequence[Config]) -> None:
+async def reduce_settings(reducer: Reducer[LaunchSettings], configs: Sequence[Config]) -> None:
     """Find the least that is still interesting; `configs` are all that the tuner has."""
     await reduce_patiently(reducer, [_other_configs(configs), *_PASSES])
 
 
-def differences(before: Settings, after: Settings) -> list[str]:
+def differences(before: LaunchSettings, after: LaunchSettings) -> list[str]:
     """What was made smaller, in words."""
     changes = [
         f"{name}: {before.values[name]} -> {value}"
@@ -181,12 +181,12 @@ class LaunchLevel(Oracle[Compiler]):
     launch: PlannedLaunch
     cell: PlannedCell
     number: int
-    begun: Settings
+    begun: LaunchSettings
     names: tuple[str, ...]
     configs: tuple[Config, ...] = ()
     _users: Counter[str] = field(default_factory=Counter)
 
-    def command(self, settings: Settings) -> str:
+    def command(self, settings: LaunchSettings) -> str:
         """The command that compiles the cell; what no option of it says is in comments."""
         selection, cell = self.selection, self.cell
         config, spec = settings.config, self.launch.spec
@@ -206,7 +206,7 @@ class LaunchLevel(Oracle[Compiler]):
             [spell_command("compile", words), *(f"{_WITHOUT}{flag}" for flag in dropped), ""]
         )
 
-    def settings(self, command: str) -> Settings:
+    def settings(self, command: str) -> LaunchSettings:
         """The settings of a command that `command` wrote.
 
         Raises:
@@ -240,11 +240,11 @@ class LaunchLevel(Oracle[Compiler]):
             flags=tuple(flag for flag in self.begun.flags if flag not in dropped),
         )
 
-    async def changes(self, work: Work[Compiler]) -> list[str]:
+    async def changes(self, work: LevelReduction[Compiler]) -> list[str]:
         """What was made smaller, in words."""
         return differences(self.begun, self.settings(work.best))
 
-    def format(self) -> TextFormat[Settings]:
+    def format(self) -> TextFormat[LaunchSettings]:
         """Commands as settings, of which each gets smaller; lines are words."""
         return TextFormat(
             read=self.settings,
@@ -267,7 +267,7 @@ class LaunchLevel(Oracle[Compiler]):
             )
         return _reaction(result)
 
-    async def _evaluate(self, settings: Settings, compiler: Compiler) -> Evaluated | str:
+    async def _evaluate(self, settings: LaunchSettings, compiler: Compiler) -> Evaluated | str:
         try:
             plan = await self.plan(settings, compiler)
         except CaptureError as error:
@@ -284,7 +284,7 @@ class LaunchLevel(Oracle[Compiler]):
             if mine and not self._users[key]:
                 await self.bench.sessions.close(key)
 
-    async def plan(self, settings: Settings, compiler: Compiler) -> Plan:
+    async def plan(self, settings: LaunchSettings, compiler: Compiler) -> Plan:
         """All cells of the launch with these settings.
 
         Raises:
@@ -295,7 +295,7 @@ class LaunchLevel(Oracle[Compiler]):
         place = self.selection.place(target=target, compiler=compiler, launch=launch)
         return await plan_launch(self.bench, place)
 
-    def _pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:
+    def _pick(self, plan: Plan, settings: LaunchSettings) -> PlannedCell | None:
         for cell in plan.cells:
             is_followed = LaunchLabel.parse(cell.cell.launch).number == self.number
             if is_followed and settings.config in (None, cell.cell.config):
@@ -335,7 +335,7 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         launch=launch,
         cell=cell,
         number=label.number,
-        begun=Settings(
+        begun=LaunchSettings(
             parameters=parameters,
             values={candidate.name: candidate.default for candidate in parameters}
             | dict(launch.overrides),

@@ -38,7 +38,13 @@ from harness.minimize.reduction.interest import (
 )
 from harness.minimize.reduction.minimization import Minimization, MinimizedLaunch, NothingToReduce
 from harness.minimize.reduction.reducer import TextFormat
-from harness.minimize.reduction.work import Level, MinimizeTask, Work, minimization, reduce_level
+from harness.minimize.reduction.work import (
+    Level,
+    LevelReduction,
+    MinimizeTask,
+    minimization,
+    reduce_level,
+)
 from harness.minimize.syntax import syntax_format
 from harness.minimize.ttgir import IR_FORMAT, IrModule
 from harness.values.cell import same_place
@@ -314,7 +320,7 @@ async def minimize_level(
 
 async def reduce_held(
     task: MinimizeTask, level: Level, held_by: ToolVersions[T]
-) -> Work[T] | NothingToReduce:
+) -> LevelReduction[T] | NothingToReduce:
     """Ask every version about the original, reduce, and keep the best whatever happens.
 
     Raises:
@@ -339,7 +345,7 @@ async def reduce_held(
 
 def held_minimization(
     task: MinimizeTask,
-    work: Work[T],
+    work: LevelReduction[T],
     *,
     launch: MinimizedLaunch | None = None,
     first_notes: Sequence[str] = (),

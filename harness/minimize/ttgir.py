@@ -195,7 +195,7 @@ def _first(kinds: str) -> str:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRegion:
     index: int
     start: int
     header: str
@@ -205,7 +205,7 @@ class _Open:
 
 def _operations(lines: tuple[str, ...]) -> Iterator[IrOperation]:
     operations: list[IrOperation | None] = []
-    stack: list[_Open] = []
+    stack: list[_OpenRegion] = []
     for number, line in enumerate(lines):
         words = line.strip()
         if words.startswith("}"):
@@ -225,7 +225,7 @@ def _operations(lines: tuple[str, ...]) -> Iterator[IrOperation]:
             operations.append(None)
             if stack:
                 stack[-1].children.append(index)
-            opened = _Open(index=index, start=number, header=line)
+            opened = _OpenRegion(index=index, start=number, header=line)
             if words.endswith("{"):
                 stack.append(opened)
             else:
@@ -234,9 +234,9 @@ def _operations(lines: tuple[str, ...]) -> Iterator[IrOperation]:
 
 
 def _operation(
-    opened: _Open,
+    opened: _OpenRegion,
     last_line: tuple[int, str],
-    stack: list[_Open],
+    stack: list[_OpenRegion],
     operations: list[IrOperation | None],
 ) -> IrOperation:
     results = _RESULTS.match(opened.header)

@@ -23,8 +23,8 @@ from harness.cells.places import CompileOptions
 from harness.hunt.causes import said_of
 from harness.hunt.generator import HuntProgram
 from harness.hunt.on_gpu import Launcher
-from harness.hunt.oracles import Asked, Oracles
-from harness.hunt.voting import Answer
+from harness.hunt.oracles import HuntCase, Oracles
+from harness.hunt.voting import HuntAnswer
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import digest_of
@@ -55,7 +55,7 @@ _EARNED = {
 }
 
 
-async def answers(version: str, target: Target, folder: Path) -> list[Answer]:
+async def answers(version: str, target: Target, folder: Path) -> list[HuntAnswer]:
     """What is said of all programs."""
     real, how = install_ptxas(version), CompileOptions()
     wrapper = folder / "ptxas"
@@ -75,7 +75,7 @@ async def answers(version: str, target: Target, folder: Path) -> list[Answer]:
         head = await oracles.head()
         opcodes = [_EARNED[n][0] if n in _EARNED else "not" for n in range(_COUNT)]
         lines = [tuple(_LINES.replace("OPCODE", opcode).splitlines()) for opcode in opcodes]
-        return await oracles.ask([Asked(HuntProgram(1, head, one).text, 1) for one in lines])
+        return await oracles.ask([HuntCase(HuntProgram(1, head, one).text, 1) for one in lines])
 
 
 def main() -> int:

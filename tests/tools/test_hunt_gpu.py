@@ -18,9 +18,9 @@ from harness.frontends.registry import front_end
 from harness.hunt.causes import said_of
 from harness.hunt.generator import HuntProgram, comparable, launch_of
 from harness.hunt.on_gpu import AssembledModule, Launcher
-from harness.hunt.oracles import LEVELS, Asked, Oracles, body_of
+from harness.hunt.oracles import LEVELS, HuntCase, Oracles, body_of
 from harness.hunt.triton_oracles import TritonOracles
-from harness.hunt.voting import Answer, Voter, emulated_ptx
+from harness.hunt.voting import HuntAnswer, Voter, emulated_ptx
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import install_ptxas
 from harness.run.gpu.packing import Destination
@@ -42,8 +42,8 @@ st.global.u32 [%out], %r1;
 ret;"""
 
 
-def asked(lines: str, seed: int = 1) -> Asked:
-    return Asked(HuntProgram(seed, HEAD, tuple(lines.splitlines())).text, seed)
+def asked(lines: str, seed: int = 1) -> HuntCase:
+    return HuntCase(HuntProgram(seed, HEAD, tuple(lines.splitlines())).text, seed)
 
 
 def launcher(hub: Hub) -> Launcher:
@@ -64,7 +64,7 @@ def oracles_of(hub: Hub) -> Oracles:
     )
 
 
-async def ask(programs: list[Asked], *levels: int, screens: bool = False) -> list[Answer]:
+async def ask(programs: list[HuntCase], *levels: int, screens: bool = False) -> list[HuntAnswer]:
     async with Hub() as hub:
         oracles = oracles_of(hub)
         answers = await oracles.ask(programs, levels=levels or LEVELS, screens=screens)
@@ -127,7 +127,7 @@ def test_questions_of_several_modules_travel_together(
     monkeypatch.setenv("FAKE_RUNNER_LOG", str(tmp_path / "trips"))
     both = [asked(LINES.replace("OPCODE", opcode)) for opcode in ("brev.b32", "not.b32")]
 
-    async def work() -> list[list[Answer]]:
+    async def work() -> list[list[HuntAnswer]]:
         async with Hub() as hub:
             oracles, gpu = oracles_of(hub), launcher(hub)
             modules = []
@@ -198,7 +198,7 @@ def test_cubins_of_kernels_are_held_to_the_interpreter(
     monkeypatch.setenv("FAKE_RUNNER", does)
     triton = front_end("triton").install("3.9.0")
 
-    async def work(store: Store) -> list[Answer]:
+    async def work(store: Store) -> list[HuntAnswer]:
         async with at_bench(store, CompileOptions(jobs=1)) as bench:
             oracles = TritonOracles(
                 bench=bench,
@@ -207,7 +207,7 @@ def test_cubins_of_kernels_are_held_to_the_interpreter(
                 on=on,
                 runner=shlex.join([sys.executable, str(RUNNER)]) if on == "gpu" else None,
             )
-            return await oracles.ask([Asked(KERNEL, 0)])
+            return await oracles.ask([HuntCase(KERNEL, 0)])
 
     with Store.open(tmp_path / "home") as store:
         [answer] = asyncio.run(work(store))

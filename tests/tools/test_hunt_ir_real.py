@@ -17,8 +17,8 @@ from harness.frontends.registry import front_end
 from harness.hunt import growth
 from harness.hunt.ir_corpus import changed_ir, sources_of
 from harness.hunt.ir_oracles import IrOracles
-from harness.hunt.oracles import Asked
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.oracles import HuntCase
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.store.store import Store
 from harness.values.target import Target
 
@@ -139,11 +139,11 @@ def test_a_refusal_in_words_is_no_failure_and_broken_ir_is_one(
     assert toolchain_cache.parent
     modules = (RIGHT, UNREAD, DESCRIPTOR, CRASHING, DEAD_BLOCK)
 
-    async def ask(store: Store) -> list[Answer]:
+    async def ask(store: Store) -> list[HuntAnswer]:
         async with at_bench(store, CompileOptions(jobs=2)) as bench:
             triton = front_end("triton").install("3.9.0")
             oracles = IrOracles(bench=bench, compiler=triton, targets=[Target.parse("80")])
-            return await oracles.ask([Asked(text, 0) for text in modules])
+            return await oracles.ask([HuntCase(text, 0) for text in modules])
 
     with Store.open(tmp_path / "home") as store:
         right, unread, descriptor, crashing, dead = asyncio.run(ask(store))
@@ -168,11 +168,11 @@ def test_the_slowest_pass_of_a_module_is_named(
     monkeypatch.setattr(growth, "_TRITON_SECONDS", 0.0)
     monkeypatch.setattr(growth, "_TRITON_SECONDS_EACH", 0.0)
 
-    async def ask(store: Store) -> list[Answer]:
+    async def ask(store: Store) -> list[HuntAnswer]:
         async with at_bench(store, CompileOptions(jobs=2)) as bench:
             triton = front_end("triton").install("3.9.0")
             oracles = IrOracles(bench=bench, compiler=triton, targets=[Target.parse("80")])
-            return await oracles.ask([Asked(RIGHT, 0), Asked(UNREAD, 0)])
+            return await oracles.ask([HuntCase(RIGHT, 0), HuntCase(UNREAD, 0)])
 
     with Store.open(tmp_path / "home") as store:
         grown, unread = asyncio.run(ask(store))
@@ -186,11 +186,11 @@ def test_the_slowest_pass_of_a_module_is_named(
 def test_a_module_is_held_to_itself_without_stages(toolchain_cache: Path, tmp_path: Path) -> None:
     assert toolchain_cache.parent
 
-    async def ask(store: Store) -> list[Answer]:
+    async def ask(store: Store) -> list[HuntAnswer]:
         async with at_bench(store, CompileOptions(jobs=2)) as bench:
             triton = front_end("triton").install("3.9.0")
             oracles = IrOracles(bench=bench, compiler=triton, targets=[Target.parse("90a")])
-            return await oracles.ask([Asked(text, 0) for text in (*MODULES, PRODUCT)])
+            return await oracles.ask([HuntCase(text, 0) for text in (*MODULES, PRODUCT)])
 
     with Store.open(tmp_path / "home") as store:
         staged, outside, undefined, right = asyncio.run(ask(store))

@@ -24,13 +24,13 @@ from harness.hunt.causes import Cause, join, said_of
 from harness.hunt.generator import Generator, opcode_forms, some_forms
 from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.hunting import hunt
-from harness.hunt.oracles import LEVELS, Asked, AskedTogether, Oracles, body_of
+from harness.hunt.oracles import LEVELS, AskedTogether, HuntCase, Oracles, body_of
 from harness.hunt.plan import HuntPlan, HuntState, keep_hunt
 from harness.hunt.ptxas_hunt import HuntedPtxas
 from harness.hunt.triton_causes import least_kernel
 from harness.hunt.triton_hunt import has_gluon
 from harness.hunt.triton_oracles import Care, TritonOracles
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.matrix.elsewhere import ToolsElsewhere
@@ -146,12 +146,12 @@ def is_plain(form: OpcodeForm) -> bool:
     return form.base in BASES and kinds <= {"u32", "s32", "b32", "pred"}
 
 
-def program(lines: str) -> Asked:
+def program(lines: str) -> HuntCase:
     registers = ".reg .b32 %r0, %r1;\n.reg .pred %p0;\n.reg .b64 %out;\nld.param.u64 %out, [out];"
-    return Asked(f"{HEAD}.visible .entry k({PARAMETERS})\n{{\n{registers}{lines}ret;\n}}\n", 1)
+    return HuntCase(f"{HEAD}.visible .entry k({PARAMETERS})\n{{\n{registers}{lines}ret;\n}}\n", 1)
 
 
-async def asked(version: str, programs: list[Asked]) -> list[Answer]:
+async def asked(version: str, programs: list[HuntCase]) -> list[HuntAnswer]:
     async with Hub() as hub:
         return await oracles(hub, version).ask(programs, is_thorough=True)
 
@@ -189,7 +189,7 @@ def test_machines_elsewhere_assemble_and_vote_alike(toolchain_cache: Path) -> No
     programs = [program(lines) for lines in (PAST_THE_END, GUARDED, OWN_PLACE, ONE_PLACE)]
     machines, said = Threads(), list[str]()
 
-    async def ask() -> list[Answer]:
+    async def ask() -> list[HuntAnswer]:
         async with ToolsElsewhere(machines, CompileOptions(jobs=2), said.append) as hub:
             return await oracles(hub, "13.0.88").ask(programs, is_thorough=True)
 
@@ -206,7 +206,7 @@ def test_machines_elsewhere_assemble_and_vote_alike(toolchain_cache: Path) -> No
 def test_what_ends_the_newest_ptxas_is_told_of_a_module(toolchain_cache: Path) -> None:
     assert toolchain_cache.parent
 
-    async def ask() -> list[Answer]:
+    async def ask() -> list[HuntAnswer]:
         async with Hub() as hub:
             programs = [program(f"\n{lines}") for lines, _ in FAILING.values()]
             return await oracles(hub, "13.5.37").ask(programs, votes=False)
@@ -302,7 +302,7 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
                 oracles=asked,
                 together=AskedTogether(asked),
             )
-            programs = [Asked(generator.program(seed).text, seed) for seed in range(MOST_SEEDS)]
+            programs = [HuntCase(generator.program(seed).text, seed) for seed in range(MOST_SEEDS)]
             answers = zip(programs, await asked.ask(programs, screens=True), strict=True)
             hit, answer = next(pair for pair in answers if said_of(pair[1]) == "wrong -O3")
             least = await ptxas.reduce(hit, answer, is_time_up=lambda: False)
@@ -324,9 +324,9 @@ def test_a_kernel_that_triton_fails_on_is_known_to_the_next_hunt(
 ) -> None:
     triton = front_end("triton").install("3.9.0")
     plan = HuntPlan(tool=triton, targets=(Target.parse("100a"),), seed=1, seconds=60.0, most=1)
-    asked, how = Asked(SPECIALIZED, 0), CompileOptions(jobs=2)
+    asked, how = HuntCase(SPECIALIZED, 0), CompileOptions(jobs=2)
 
-    async def ask(store: Store) -> Answer:
+    async def ask(store: Store) -> HuntAnswer:
         async with at_bench(store, how) as bench:
             oracles = TritonOracles(bench=bench, compiler=triton, targets=plan.targets)
             [answer] = await oracles.ask([asked])
@@ -389,11 +389,11 @@ def test_a_kernel_that_triton_lowers_to_a_trap_is_named_so(
 ) -> None:
     triton = front_end("triton").install("3.9.0")
 
-    async def ask(store: Store) -> list[Answer]:
+    async def ask(store: Store) -> list[HuntAnswer]:
         async with at_bench(store, CompileOptions(jobs=2)) as bench:
             targets = [Target.parse("100a")]
             oracles = TritonOracles(bench=bench, compiler=triton, targets=targets)
-            return [(await oracles.ask([Asked(TRAP, 0)], care=care))[0] for care in Care]
+            return [(await oracles.ask([HuntCase(TRAP, 0)], care=care))[0] for care in Care]
 
     with Store.open(tmp_path / "home") as store:
         answers = asyncio.run(ask(store))
@@ -433,13 +433,13 @@ def launch():
 def test_gluon_kernels_agree_in_all_their_layouts(toolchain_cache: Path, tmp_path: Path) -> None:
     triton = front_end("triton").install("3.9.0")
     assert has_gluon(triton)
-    asked = [Asked(gluon_program(seed).text, seed) for seed in range(12)]
+    asked = [HuntCase(gluon_program(seed).text, seed) for seed in range(12)]
 
-    async def ask(store: Store) -> tuple[list[Answer], list[Answer]]:
+    async def ask(store: Store) -> tuple[list[HuntAnswer], list[HuntAnswer]]:
         async with at_bench(store, CompileOptions(jobs=1)) as bench:
             targets = [Target.parse("80"), Target.parse("90a")]
             oracles = TritonOracles(bench=bench, compiler=triton, targets=targets)
-            other = [(await oracles.ask([Asked(BY_LAYOUT, 0)], care=care))[0] for care in Care]
+            other = [(await oracles.ask([HuntCase(BY_LAYOUT, 0)], care=care))[0] for care in Care]
             return await oracles.ask(asked), other
 
     with Store.open(tmp_path / "home") as store:
@@ -458,17 +458,17 @@ def test_spills_that_the_text_does_not_ask_for_are_told_of_a_module(
     miser.write_text(f'#!/bin/sh\nexec {real.path} --maxrregcount=24 "$@"\n')
     miser.chmod(0o755)
 
-    def holding(count: int, directives: str = "") -> Asked:
+    def holding(count: int, directives: str = "") -> HuntCase:
         places = range(1, count + 1)
         lines = [f"ld.volatile.shared.u32 %r{n}, [s+{4 * n}];" for n in places]
         lines += [f"st.volatile.shared.u32 [s+{4 * n}], %r{n};" for n in places]
-        return Asked(
+        return HuntCase(
             f"{HEAD}.visible .entry k({PARAMETERS}) {directives}\n{{\n.reg .b32 %r<{count + 1}>;\n"
             f".shared .b32 s[{count + 1}];\n" + "\n".join(lines) + "\nret;\n}\n",
             1,
         )
 
-    async def ask(ptxas: Path) -> list[Answer]:
+    async def ask(ptxas: Path) -> list[HuntAnswer]:
         async with Hub() as hub:
             one = oracles(hub, "13.5.37")
             one.ptxas = msgspec.structs.replace(real, path=ptxas)
@@ -496,10 +496,10 @@ def test_time_that_the_text_does_not_ask_for_is_told_where_programs_are_executed
     # ptxas takes memory for each register of a range, whether it is used or not.
     declared = plain.replace("ret;", ".reg .b32 spare<150000000>;\nret;")
 
-    async def ask() -> list[Answer]:
+    async def ask() -> list[HuntAnswer]:
         async with Hub() as hub:
             one = oracles(hub, "13.5.37")
-            return await one.ask([Asked(plain, 1), Asked(declared, 1)], screens=True)
+            return await one.ask([HuntCase(plain, 1), HuntCase(declared, 1)], screens=True)
 
     short, long = asyncio.run(ask())
     assert short.vote is Vote.RIGHT
@@ -539,10 +539,10 @@ def test_a_pass_that_takes_time_out_of_proportion_to_the_ptx_is_named(
     # What is beyond the limit itself takes minutes.
     monkeypatch.setattr(growth, "_TRITON_SECONDS", 1.2)
     triton = front_end("triton").install("3.9.0")
-    short, long = (Asked(STEPS.replace("COUNT", count), 1) for count in ("2", "1200"))
+    short, long = (HuntCase(STEPS.replace("COUNT", count), 1) for count in ("2", "1200"))
     plan = HuntPlan(seed=1, seconds=1.0, tool=triton, targets=(Target.parse("90a"),))
 
-    async def ask(store: Store) -> list[Answer]:
+    async def ask(store: Store) -> list[HuntAnswer]:
         async with at_bench(store, CompileOptions(jobs=1)) as bench:
             oracles = TritonOracles(bench=bench, compiler=triton, targets=plan.targets)
             return await oracles.ask([short, long], care=Care.QUICK)

@@ -61,7 +61,13 @@ from harness.minimize.reduction.minimization import (
     MinimizedLaunch,
     NothingToReduce,
 )
-from harness.minimize.reduction.work import Level, MinimizeOptions, MinimizeTask, Watch, Work
+from harness.minimize.reduction.work import (
+    Level,
+    LevelReduction,
+    MinimizeOptions,
+    MinimizeTask,
+    Watch,
+)
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of
 from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
@@ -194,7 +200,10 @@ def _other_compilers(mine: Compiler) -> list[Compiler]:
 
 
 async def _launch_of(
-    task: MinimizeTask, work: Work[Compiler], oracle: ExecutedOracle, outputs: tuple[str, ...]
+    task: MinimizeTask,
+    work: LevelReduction[Compiler],
+    oracle: ExecutedOracle,
+    outputs: tuple[str, ...],
 ) -> MinimizedLaunch | str:
     """A launch file of what is left that shows the same when it is run; why there is none.
 
@@ -234,7 +243,7 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
 
 
 def _launch_files(
-    task: MinimizeTask, work: Work[Compiler], variant: LaunchVariant, form: LaunchForm
+    task: MinimizeTask, work: LevelReduction[Compiler], variant: LaunchVariant, form: LaunchForm
 ) -> dict[str, bytes]:
     artifacts = task.bench.store.artifacts
     contents = {buffer.sha256: artifacts.get(buffer.sha256) for buffer in variant.buffers}
@@ -256,7 +265,7 @@ def _launch_files(
 
 
 async def _try_launch(
-    task: MinimizeTask, work: Work[Compiler], files: Mapping[str, bytes]
+    task: MinimizeTask, work: LevelReduction[Compiler], files: Mapping[str, bytes]
 ) -> RunRow | str:
     """Write a launch file and run it; what it shows, or why that is not what it should be."""
     work.folder.write_all(files)
@@ -365,7 +374,7 @@ async def _besides(
 
 
 async def _ptx_of(
-    task: MinimizeTask, work: Work[Compiler], oracle: ExecutedOracle
+    task: MinimizeTask, work: LevelReduction[Compiler], oracle: ExecutedOracle
 ) -> MinimizedLaunch | str:
     """The PTX of what is left with what it is launched with; why that does not show the same."""
     task.watch.stage("writing its PTX, and what that is launched with")

@@ -78,7 +78,7 @@ def launch_text(
     Raises:
         NoLaunchFileError: an argument is of a kind that is not known here.
     """
-    writer = _Writer(standalone, variant, contents, form)
+    writer = _LaunchWriter(standalone, variant, contents, form)
     lines = [*([_ALLOCATOR] if form.allocates else []), *writer.lines()]
     body = "\n".join(f"    {line}" if line else "" for line in lines)
     imports = ["import torch", "import triton", *writer.imports]
@@ -95,7 +95,7 @@ def recorded_name(number: int) -> str:
     return f"buffer-{number}.npy"
 
 
-class _Writer:
+class _LaunchWriter:
     def __init__(
         self,
         standalone: Standalone,

@@ -132,7 +132,7 @@ _BY_VALUE = frozenset({VerdictKind.WRONG_RESULT, VerdictKind.NONDETERMINISTIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedRuns:
     """What one text does under the default schedules.
 
     `values` are the bytes of the element that is held, by schedule; `faults` what runs that differ
@@ -161,7 +161,7 @@ class EmulatedPtx:
     contents: Mapping[str, bytes]
     budget: Budget
     entry: str | None = None
-    original: Observed | None = None
+    original: ObservedRuns | None = None
     unwritten: int | None = None
     formal: bool = False
 
@@ -181,7 +181,7 @@ class EmulatedPtx:
         observed = await self.observe(text)
         return compared(observed, self.original)
 
-    async def observe(self, text: str) -> Observed:
+    async def observe(self, text: str) -> ObservedRuns:
         """All that a text does."""
         trials = default_trials()
         once = await self._run(text, trials)
@@ -192,14 +192,14 @@ class EmulatedPtx:
             faults, failed = _fault_words((first,)), first.trial
             garbage = replace(failed, schedule=replace(failed.schedule, garbage=1))
             faults += _fault_words((await self._run(text, (garbage,))).emulated.runs)
-        return Observed(
+        return ObservedRuns(
             judgement=judgement,
             values={} if faults else self._values(once),
             faults=faults,
             races=_pairs(once.emulated.runs),
         )
 
-    async def _glance(self, text: str, expected: Observed) -> PredicateAnswer | None:
+    async def _glance(self, text: str, expected: ObservedRuns) -> PredicateAnswer | None:
         """A refusal that one run is enough for; None where there is none."""
         if expected.judgement.verdict not in _BY_VALUE:
             return None
@@ -247,7 +247,7 @@ def find_entry(text: str, preferred: str | None) -> Entry | None:
     return None
 
 
-def compared(observed: Observed, original: Observed) -> PredicateAnswer:
+def compared(observed: ObservedRuns, original: ObservedRuns) -> PredicateAnswer:
     """Whether two texts do the same, as far as a reduction is about it."""
     mine, expected = observed.judgement, original.judgement
     if mine.verdict is VerdictKind.NOT_RUN:

@@ -52,7 +52,13 @@ from harness.minimize.reduction.interest import (
 )
 from harness.minimize.reduction.minimization import Ablation, Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.reducer import Size
-from harness.minimize.reduction.work import Level, MinimizeTask, Work, minimization, reduce_level
+from harness.minimize.reduction.work import (
+    Level,
+    LevelReduction,
+    MinimizeTask,
+    minimization,
+    reduce_level,
+)
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
@@ -122,7 +128,7 @@ async def reduce_by(
     is_defined: bool = False,
     is_always: bool = False,
     terms: Mapping[str, object],
-) -> Work[Assembler] | NothingToReduce:
+) -> LevelReduction[Assembler] | NothingToReduce:
     """Reduce a PTX text as long as the predicate says that it is the same.
 
     `signature` names what is looked for, `by` what executes candidates. `is_defined` leaves no more
@@ -154,7 +160,7 @@ def _ptx_level(
     is_defined: bool,
     is_always: bool = False,
     terms: Mapping[str, object],
-    remarks: Callable[[Work[Any]], Awaitable[list[str]]] | None = None,
+    remarks: Callable[[LevelReduction[Any]], Awaitable[list[str]]] | None = None,
 ) -> Level:
     return Level(
         name="ptx",
@@ -355,7 +361,7 @@ async def _try_again(
 
 
 async def _look_longer(
-    oracle: PtxOracle, ptxas: Assembler, limits: ResourceLimits, work: Work[Assembler]
+    oracle: PtxOracle, ptxas: Assembler, limits: ResourceLimits, work: LevelReduction[Assembler]
 ) -> list[str]:
     """Say whether what is taken for a hang would have come to an end after all."""
     first = work.interest.versions.reactions.get(ptxas.version)
@@ -376,7 +382,9 @@ async def _look_longer(
     return []
 
 
-async def _ablate(work: Work[Assembler], *, is_defined: bool) -> tuple[tuple[Ablation, ...], int]:
+async def _ablate(
+    work: LevelReduction[Assembler], *, is_defined: bool
+) -> tuple[tuple[Ablation, ...], int]:
     work.watch.stage("taking each instruction away alone")
     count = count_instructions(work.best)
     if work.ending is not Ending.FINISHED and count > _MAX_ABLATED_UNFINISHED:

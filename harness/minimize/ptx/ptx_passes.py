@@ -43,7 +43,7 @@ _OFFSET = re.compile(r"(?<=[\w$%])\s*[+]\s*-?\w+(?=\s*\])")
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """`text` in the place of one part of an instruction.
+    """`text` in place of one part of an instruction.
 
     `part` is `DELETED`, `ALL`, `GUARD`, `OPCODE`, or the number of an operand.
     """

@@ -254,7 +254,7 @@ _SOURCES = {"block": "%ctaid.x", "thread": "%tid.x", "one": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
+class _UndefinedRegister:
     """A register that is read undefined in a function (by its number), and the lines that do."""
 
     function: int
@@ -274,7 +274,7 @@ async def define(reducer: Reducer[Document], *, allowed: Counter[str]) -> bool:
     return undefined_registers(reducer.best) <= allowed
 
 
-def _needs(document: Document) -> list[_Need]:
+def _needs(document: Document) -> list[_UndefinedRegister]:
     needs = []
     for number, function in enumerate(document.functions):
         registers = read_registers(document, function)
@@ -285,11 +285,13 @@ def _needs(document: Document) -> list[_Need]:
         for register, codes in lines.items():
             kind = registers.type_of(register)
             if kind in VALUES:
-                needs.append(_Need(number, register, kind, tuple(codes)))
+                needs.append(_UndefinedRegister(number, register, kind, tuple(codes)))
     return needs
 
 
-async def _try_values(reducer: Reducer[Document], need: _Need, line: str | None) -> None:
+async def _try_values(
+    reducer: Reducer[Document], need: _UndefinedRegister, line: str | None
+) -> None:
     """Adopt the first value that keeps it interesting, for one line or for all."""
     for source in _SOURCES:
         candidate = _with_value(reducer.best, need, line, source)
@@ -298,7 +300,9 @@ async def _try_values(reducer: Reducer[Document], need: _Need, line: str | None)
             return
 
 
-def _with_value(document: Document, need: _Need, line: str | None, source: str) -> Document:
+def _with_value(
+    document: Document, need: _UndefinedRegister, line: str | None, source: str
+) -> Document:
     """The document with a value in the register, or in a new one that this line reads instead."""
     function = document.functions[need.function]
     type_of = read_registers(document, function).type_of
@@ -364,7 +368,7 @@ class Ballast:
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class _Copies:
     """Copies of a ballast to put in the place for them, and what must stand before the first."""
 
     line: Statement
@@ -375,7 +379,7 @@ class _Load:
         at = document.statements.index(_PLACE)
         return document.replaced({at: [*self.first, *[self.line] * self.count]})
 
-    def times(self, count: int) -> _Load:
+    def times(self, count: int) -> _Copies:
         return replace(self, count=count)
 
 
@@ -396,13 +400,13 @@ def ballasts(document: Document) -> list[Ballast]:
     return sorted(by_opcode.values(), key=weight, reverse=True)
 
 
-def _load(ballast: Ballast, registers: Mapping[str, str]) -> _Load:
+def _load(ballast: Ballast, registers: Mapping[str, str]) -> _Copies:
     new = {kind: f"%new{kind.replace('.', '_')}" for kind in ballast.types.values()}
     missing = sorted(kind for kind in new if kind not in registers)
     first = [statement(StatementKind.DECLARATION, f".reg {kind} {new[kind]};") for kind in missing]
     names = {name: registers.get(kind, new[kind]) for name, kind in ballast.types.items()}
     line = renamed(statement(StatementKind.INSTRUCTION, str(ballast.instruction)), mapped(names))
-    return _Load(line, tuple(first), 0)
+    return _Copies(line, tuple(first), 0)
 
 
 def _read_most(document: Document, function: Function) -> dict[str, str]:
@@ -420,7 +424,7 @@ def _read_most(document: Document, function: Function) -> dict[str, str]:
 
 def _chains(
     document: Document, function: Function, most_read: Mapping[str, str]
-) -> Iterator[_Load]:
+) -> Iterator[_Copies]:
     """Arithmetic on the values that pass the place for ballast, those that are read soonest."""
     here = document.statements.index(_PLACE)
     registers = read_registers(document, function)
@@ -439,7 +443,7 @@ def _chains(
         )
         first = statement(StatementKind.DECLARATION, f".reg {kind} {by};")
         line = statement(StatementKind.INSTRUCTION, f"{_CHAIN} {name}, {name}, {by};")
-        yield _Load(line, () if by in most_read.values() else (first,), 0)
+        yield _Copies(line, () if by in most_read.values() else (first,), 0)
 
 
 async def pump(
@@ -497,10 +501,10 @@ def _groups(document: Document) -> Iterator[tuple[Document, Function, int]]:
 
 
 async def _heaviest(
-    reducer: Reducer[Document], base: Document, loads: Sequence[_Load], size: int
-) -> _Load | None:
+    reducer: Reducer[Document], base: Document, loads: Sequence[_Copies], size: int
+) -> _Copies | None:
     """The load that replaces the look-alikes by the fewest letters: a knock-out by halving."""
-    enough: dict[int, _Load] = {}
+    enough: dict[int, _Copies] = {}
     candidates, count = dict(enumerate(loads)), size - 1
     while candidates and count:
         counted = {number: load.times(count) for number, load in candidates.items()}
@@ -518,7 +522,7 @@ async def _heaviest(
 async def _pumped(
     reducer: Reducer[Document],
     base: Document,
-    load: _Load,
+    load: _Copies,
     sweeps: Sequence[Sequence[Transformation[Document]]],
 ) -> bool:
     """Reduce under more ballast than is needed, then take ballast away; whether it paid."""
@@ -539,7 +543,7 @@ async def _pumped(
     return True
 
 
-async def _fewest(reducer: Reducer[Document], base: Document, load: _Load) -> _Load:
+async def _fewest(reducer: Reducer[Document], base: Document, load: _Copies) -> _Copies:
     """The smallest number of copies that is enough, as if more were always enough too."""
     low, enough = 0, load.count
     while low < enough:
@@ -591,7 +595,9 @@ async def reduce_ptx(
     `defined`: what comes out reads no register that nothing wrote, if the text that goes in does
     not; `always`: neither does any candidate.
     """
-    work = _Work(document=parse(text), is_interesting=is_interesting, effort=effort, watch=watch)
+    work = _PtxReduction(
+        document=parse(text), is_interesting=is_interesting, effort=effort, watch=watch
+    )
     if always:
         return await _reduce(
             work,
@@ -602,7 +608,7 @@ async def reduce_ptx(
 
 
 @dataclass(kw_only=True)
-class _Work:
+class _PtxReduction:
     """The arguments of `reduce_ptx`; while `is_ahead`, no better document is reported."""
 
     document: Document
@@ -614,7 +620,7 @@ class _Work:
     def reducer(
         self, complete: Callable[[Document], Document] = lambda document: document, spent: int = 0
     ) -> Reducer[Document]:
-        """A reducer that tests what `complete` makes of a document, after so many tests."""
+        """A reducer that tests what `complete` makes of a document, after `spent` tests."""
 
         def hear(progress: ReductionProgress[Document]) -> None:
             if self.is_ahead:
@@ -635,7 +641,7 @@ class _Work:
 
 
 async def _reduce(
-    work: _Work, *, allowed: Counter[str] | None = None, named: frozenset[str] | None = None
+    work: _PtxReduction, *, allowed: Counter[str] | None = None, named: frozenset[str] | None = None
 ) -> Reduction[str]:
     reducer = work.reducer()
     kinds = ballasts(tidied(work.document))
@@ -643,7 +649,7 @@ async def _reduce(
     return _result(reducer, reducer.best, is_minimal=is_minimal)
 
 
-async def _reduce_defined(work: _Work) -> Reduction[str]:
+async def _reduce_defined(work: _PtxReduction) -> Reduction[str]:
     """Reduce without a care, then give values to what reads none.
 
     Where that cannot be done, every step gives its values.

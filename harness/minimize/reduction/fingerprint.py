@@ -187,7 +187,7 @@ def drifted(
 
 
 @dataclass(slots=True, kw_only=True)
-class Cost:
+class CheckCost:
     """How often a check was made, how often it refused, and how long it took."""
 
     runs: int = 0
@@ -207,7 +207,7 @@ class Cost:
         return mean * (self.runs + 2) / (self.refusals + 1)
 
 
-def in_order(checks: Sequence[str], costs: Mapping[str, Cost]) -> list[str]:
+def in_order(checks: Sequence[str], costs: Mapping[str, CheckCost]) -> list[str]:
     """The checks, the one that refuses at the least price first.
 
     All of them must pass, so that the order changes nothing but the time.

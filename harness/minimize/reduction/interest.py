@@ -28,7 +28,7 @@ from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import template
 from harness.minimize.reduction.fingerprint import (
     Answer,
-    Cost,
+    CheckCost,
     Fingerprint,
     Reaction,
     accepting_neighbours,
@@ -140,7 +140,7 @@ class Interest(Generic[T]):
     is_accepted: Callable[[str], Awaitable[bool]] | None = None
     keeps_refusals: bool = False
     calls: int = 0
-    costs: dict[str, Cost] = field(default_factory=dict)
+    costs: dict[str, CheckCost] = field(default_factory=dict)
 
     def is_possible(self, text: str) -> bool:
         """Whether a text is worth asking about."""
@@ -159,7 +159,7 @@ class Interest(Generic[T]):
             self.calls += 1
             return (await self.predicate.ask(text)).is_same
         for check in self.fingerprint.checks:
-            self.costs.setdefault(check, Cost())
+            self.costs.setdefault(check, CheckCost())
         for version in in_order(self.fingerprint.checks, self.costs):
             if not await self._passes(version, text):
                 return False

@@ -141,7 +141,7 @@ class MinimizedLaunch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class MinimizedText:
     """What is left of it, and what is known of that.
 
     `is_minimal`: nothing can go alone; None where that was not tried out. `not_ablated` pieces were
@@ -174,7 +174,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class MinimizeSpent:
     """What it took, in all runs that worked on it, and how it ended.
 
     `calls` counts the runs of a compiler, `passes` what each pass did.
@@ -208,8 +208,8 @@ class Minimization:
     limit: float
     subject: MinimizedSubject
     toolchain: MinimizedToolchain
-    left: Left
-    spent: Spent
+    left: MinimizedText
+    spent: MinimizeSpent
     versions: tuple[VersionLine, ...] = ()
     notes: tuple[str, ...] = ()
 

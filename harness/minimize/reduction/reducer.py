@@ -82,7 +82,7 @@ UNLIMITED = Effort()
 
 
 @dataclass(slots=True)
-class Tests:
+class TestLedger:
     """All that was asked, what it said and cost; a reduction shares it with its excursions."""
 
     count: int = 0
@@ -151,7 +151,7 @@ class Reduction(Generic[D]):
     ledger: Mapping[str, PassCount] = field(default_factory=dict)
 
     def mapped(self, made_of: Callable[[D], E], *, spent: int = 0) -> Reduction[E]:
-        """The same with what is made of the document, after so many more tests."""
+        """The same with what is made of the document, after `spent` more tests."""
         return Reduction(
             document=made_of(self.document),
             tests=spent + self.tests,
@@ -190,7 +190,7 @@ class Reducer(Generic[D]):
         self.jobs = max(1, effort.jobs)
         seed = effort.seed
         self.random = random.Random(seed) if seed else None  # noqa: S311 - to repeat, not to hide
-        self._tests = Tests()
+        self._tests = TestLedger()
         self._is_interesting = is_interesting
         self._key = key
         self._effort = effort

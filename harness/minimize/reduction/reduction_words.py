@@ -39,7 +39,7 @@ from harness.values.verdict import Stage, VerdictKind
 
 # `test.sh` and `repro.sh`: a failure as a shell script that needs nothing of `triage`.
 
-# What a fold of `harness.judging.signature` leaves in the place of what it takes away.
+# What a fold of `harness.judging.signature` leaves in place of what it takes away.
 _FOLDED = re.compile(r"\b(?:TMP|L|HEX|tN|N|KERNEL)\b|%V|SHAPEx|^SIG[A-Z0-9]+: |: ")
 _SHORTEST = 4
 _SHELL_SIGNAL = 128
@@ -198,7 +198,7 @@ def _is_command(result: Minimization) -> bool:
 
 
 def _program_script(result: Minimization, install: SourceInstall, probe: _Probe) -> str | None:
-    """The same where a program compiles the file, with the assembler that it brings along."""
+    """The same where a program compiles the file, with the assembler that comes with it."""
     if result.toolchain.ptxas in result.toolchain.packages:
         return None
     is_assembled = result.subject.stage in (None, Stage.CUBIN.value)

@@ -30,12 +30,12 @@ from harness.minimize.reduction.interest import AnyTool, Interest
 from harness.minimize.reduction.minimization import (
     Ablation,
     Ending,
-    Left,
     Minimization,
     MinimizedLaunch,
     MinimizedSubject,
+    MinimizedText,
     MinimizedToolchain,
-    Spent,
+    MinimizeSpent,
     VersionLine,
 )
 from harness.minimize.reduction.reducer import (
@@ -340,15 +340,17 @@ class Level:
     options: str = ""
     terms: Mapping[str, object] = field(default_factory=dict)
     undefined: Callable[[str], int] = lambda text: 0  # noqa: ARG005
-    ablate: Callable[[Work[Any]], Awaitable[tuple[tuple[Ablation, ...], int]]] | None = None
-    remarks: Callable[[Work[Any]], Awaitable[list[str]]] | None = None
+    ablate: Callable[[LevelReduction[Any]], Awaitable[tuple[tuple[Ablation, ...], int]]] | None = (
+        None
+    )
+    remarks: Callable[[LevelReduction[Any]], Awaitable[list[str]]] | None = None
 
 
 T = TypeVar("T", bound=AnyTool)
 
 
 @dataclass(slots=True, kw_only=True)
-class Work(Generic[T]):
+class LevelReduction(Generic[T]):
     """The reduction of a level: the best text so far, and how it came to be.
 
     It reduces, asks every version, and goes back where one differs. `interest` says what is
@@ -561,7 +563,9 @@ class Work(Generic[T]):
         )
 
 
-async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) -> Work[T]:
+async def reduce_level(
+    task: MinimizeTask, level: Level, interest: Interest[T]
+) -> LevelReduction[T]:
     """Reduce a level to what is interesting, and keep the best whatever happens.
 
     Raises:
@@ -582,7 +586,7 @@ async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) 
             best = begun
         else:
             notes.append(STARTED_OVER)
-    work = Work(
+    work = LevelReduction(
         level=level,
         interest=interest,
         folder=folder,
@@ -605,7 +609,7 @@ async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) 
     return work
 
 
-def _begins_at_the_end(task: MinimizeTask, work: Work[T]) -> bool:
+def _begins_at_the_end(task: MinimizeTask, work: LevelReduction[T]) -> bool:
     """Say what begins; whether an earlier run has finished the same, so that nothing is left."""
     row, folder, level = task.subject.row, work.folder, work.level
     fingerprint = work.interest.fingerprint
@@ -629,7 +633,7 @@ def _begins_at_the_end(task: MinimizeTask, work: Work[T]) -> bool:
 
 def minimization(
     task: MinimizeTask,
-    work: Work[T],
+    work: LevelReduction[T],
     toolchain: MinimizedToolchain,
     *,
     flags: tuple[str, ...] | None = None,
@@ -669,7 +673,7 @@ def minimization(
             undefined=level.undefined(level.original),
         ),
         toolchain=toolchain,
-        left=Left(
+        left=MinimizedText(
             text=work.best,
             size=work.size,
             is_minimal=work.is_minimal,
@@ -678,7 +682,7 @@ def minimization(
             undefined=level.undefined(work.best),
             launch=launch,
         ),
-        spent=Spent(
+        spent=MinimizeSpent(
             tests=work.all_tests,
             calls=work.all_calls,
             seconds=work.seconds,

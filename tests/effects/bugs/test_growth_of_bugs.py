@@ -13,9 +13,9 @@ from harness.bugs import list as bug_list
 from harness.bugs.list import list_bugs
 from harness.hunt import plan as hunt_plan
 from harness.hunt.causes import Cause, LeastProgram, is_same_cause
-from harness.hunt.oracles import Asked
+from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import HuntPlan, HuntState, keep_hunt, known_causes
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.store.bugs import number_bugs
 from harness.store.store import Store
 from harness.values.bug import BugFacts
@@ -87,14 +87,14 @@ def test_what_hunts_have_in_common_is_compared_once_for_each_cause(
         return is_same_cause(one, two)
 
     monkeypatch.setattr(hunt_plan, "is_same_cause", counted)
-    answer = Answer(vote=Vote.WRONG, levels=(3,))
+    answer = HuntAnswer(vote=Vote.WRONG, levels=(3,))
     ptxas = Assembler(version="13.0.88", path=Path("ptxas"), sha256="0", origin="test")
 
     def comparisons(count: int) -> int:
         text = ".version 8.0\n.target sm_90\n.visible .entry k()\n{{\nop{0} %r1, %r0;\nret;\n}}\n"
         state = HuntState(
             causes=[
-                Cause(programs=[LeastProgram.of(Asked(text.format(n), n), answer)])
+                Cause(programs=[LeastProgram.of(HuntCase(text.format(n), n), answer)])
                 for n in range(count)
             ]
         )

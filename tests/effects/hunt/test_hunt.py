@@ -23,7 +23,7 @@ from harness.hunt.generator import Generator
 from harness.hunt.hunt_words import hunt_document, hunt_said
 from harness.hunt.hunted_repros import write_repros
 from harness.hunt.hunting import hunt, hunt_in
-from harness.hunt.oracles import Asked, AskedTogether, Oracles
+from harness.hunt.oracles import AskedTogether, HuntCase, Oracles
 from harness.hunt.plan import (
     HuntPlan,
     HuntReport,
@@ -34,7 +34,7 @@ from harness.hunt.plan import (
     state_of,
 )
 from harness.hunt.ptxas_hunt import HuntedPtxas
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.installed import digest_of
 from harness.site.pages_of_store import write_site
@@ -291,9 +291,9 @@ def test_a_hang_is_reduced_to_what_hangs(plan: HuntPlan, tmp_path: Path) -> None
     path.chmod(0o755)
     head, _, body = KERNEL.partition(".visible")
     hanging = f"{head}.visible{body.replace('kernel(', 'k(').replace('bar.sync 0;', '')}"
-    programs = [Asked(hanging.replace("brev", word), 1) for word in ("not", "brev", "clz")]
+    programs = [HuntCase(hanging.replace("brev", word), 1) for word in ("not", "brev", "clz")]
 
-    async def work() -> tuple[list[Answer], LeastProgram | str]:
+    async def work() -> tuple[list[HuntAnswer], LeastProgram | str]:
         async with Hub() as hub:
             oracles = Oracles(
                 hub=hub,
@@ -350,10 +350,10 @@ def test_a_full_disk_loses_nothing_that_was_found(plan: HuntPlan, small_disk: Pa
 
 
 def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: HuntPlan, tmp_path: Path) -> None:
-    answer = Answer(vote=Vote.WRONG, levels=(3,))
+    answer = HuntAnswer(vote=Vote.WRONG, levels=(3,))
 
     def found(text: str, version: str) -> Cause:
-        least = LeastProgram.of(Asked(text, 1), answer)
+        least = LeastProgram.of(HuntCase(text, 1), answer)
         return Cause(programs=[msgspec.structs.replace(least, versions={version: "wrong -O3"})])
 
     one, two = found(KERNEL, "13.0.88"), found(KERNEL.replace("%tid.x", "7"), "13.0.88")
@@ -382,9 +382,9 @@ def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: HuntPlan, tmp_p
 class _Stuck(HuntedPtxas):
     """What is hunted in takes for ever: to compile, or when other versions are asked."""
 
-    async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
+    async def ask(self, programs: Sequence[HuntCase], number: int) -> list[HuntAnswer]:
         await asyncio.sleep(1000 if self.plan.most is None else 0)
-        return [Answer(vote=Vote.ASSEMBLED) for _ in programs]
+        return [HuntAnswer(vote=Vote.ASSEMBLED) for _ in programs]
 
     def spent(self) -> dict[str, float]:
         return {}
@@ -402,14 +402,16 @@ def test_a_hunt_ends_when_its_time_is_up_whatever_is_under_way(
     plan: HuntPlan, tmp_path: Path, spreads: bool
 ) -> None:
     plan = msgspec.structs.replace(plan, seconds=2.0, most=3 if spreads else None)
-    least = LeastProgram.of(Asked(KERNEL, 1), Answer(vote=Vote.WRONG, levels=(3,)))
+    least = LeastProgram.of(HuntCase(KERNEL, 1), HuntAnswer(vote=Vote.WRONG, levels=(3,)))
     with Store.open(tmp_path / "home") as store:
         keep_hunt(store, plan, HuntState(causes=[Cause(programs=[least])]))
         oracles = cast("Oracles", None)  # nothing is asked
         stuck = _Stuck(
             plan=plan,
             state=state_of(store, plan),
-            program=lambda seed: LeastProgram.of(Asked(KERNEL, seed), Answer(vote=Vote.ASSEMBLED)),
+            program=lambda seed: LeastProgram.of(
+                HuntCase(KERNEL, seed), HuntAnswer(vote=Vote.ASSEMBLED)
+            ),
             oracles=oracles,
             together=AskedTogether(oracles),
         )

@@ -24,11 +24,11 @@ from harness.hunt.causes import (
 )
 from harness.hunt.generator import Generator
 from harness.hunt.hunt_words import spread
-from harness.hunt.oracles import Asked, AskedTogether
+from harness.hunt.oracles import AskedTogether, HuntCase
 from harness.hunt.plan import HuntPlan, HuntState
 from harness.hunt.ptxas_hunt import HuntedPtxas
 from harness.hunt.variants import combined, is_closed, pruned, slices, tidy
-from harness.hunt.voting import SOME_ORDERS, Answer, Vote
+from harness.hunt.voting import SOME_ORDERS, HuntAnswer, Vote
 from harness.io.processes.hub import ResourceLimits
 from harness.minimize.ptx.reduce import count_unwritten
 from harness.values.target import Target
@@ -46,13 +46,13 @@ mov.u32 %r0, %tid.x;
 ret;
 }}
 """
-WRONG = Answer(vote=Vote.WRONG, levels=(3,), words="thread 0")
+WRONG = HuntAnswer(vote=Vote.WRONG, levels=(3,), words="thread 0")
 
 
-def least(*lines: str, answer: Answer = WRONG, **versions: str) -> LeastProgram:
+def least(*lines: str, answer: HuntAnswer = WRONG, **versions: str) -> LeastProgram:
     text = BODY.format(lines="\n".join(lines))
     named = {name.replace("v", "").replace("_", "."): words for name, words in versions.items()}
-    return replace(LeastProgram.of(Asked(text, 1), answer), versions=named)
+    return replace(LeastProgram.of(HuntCase(text, 1), answer), versions=named)
 
 
 def hunted(
@@ -116,20 +116,20 @@ def test_what_nothing_names_is_not_declared() -> None:
     ("answer", "name"),
     [
         (WRONG, "bfe shl at -O3"),
-        (Answer(vote=Vote.WRONG, levels=(0, 3)), "bfe shl at -O0 and -O3"),
+        (HuntAnswer(vote=Vote.WRONG, levels=(0, 3)), "bfe shl at -O0 and -O3"),
         (
-            Answer(vote=Vote.FAILS, levels=(3,), words="ptxas (C7907) died"),
+            HuntAnswer(vote=Vote.FAILS, levels=(3,), words="ptxas (C7907) died"),
             "ptxas (C7907) died (bfe shl)",
         ),
     ],
 )
-def test_a_cause_is_named_by_what_is_left(answer: Answer, name: str) -> None:
+def test_a_cause_is_named_by_what_is_left(answer: HuntAnswer, name: str) -> None:
     program = least("bfe.u32 %r1, %r0, 3, 4;", "shl.b32 %r1, %r1, 2;", answer=answer)
     assert program.name == name
 
 
 def test_what_is_guarded_at_every_level_is_one_cause() -> None:
-    both = Answer(vote=Vote.WRONG, levels=(0, 3))
+    both = HuntAnswer(vote=Vote.WRONG, levels=(0, 3))
     flag = ".reg .pred %p0;\nsetp.gt.s32 %p0, %r0, 3;"
     guarded = "@%p0 set.lt.f32.s32 %r0, %r0, 7;"
     assert least(flag, guarded, answer=both).name == "guarded set at -O0 and -O3"
@@ -138,11 +138,11 @@ def test_what_is_guarded_at_every_level_is_one_cause() -> None:
 
 
 def test_a_failure_is_the_same_by_its_signature_and_wrong_code_by_its_level() -> None:
-    fails = Answer(vote=Vote.FAILS, levels=(3,), signature="a")
-    assert not is_same_kind(fails, Answer(vote=Vote.FAILS, levels=(3,), signature="b"))
+    fails = HuntAnswer(vote=Vote.FAILS, levels=(3,), signature="a")
+    assert not is_same_kind(fails, HuntAnswer(vote=Vote.FAILS, levels=(3,), signature="b"))
     assert is_same_kind(fails, fails)
-    assert not is_same_kind(Answer(vote=Vote.RIGHT), WRONG)
-    assert not is_same_kind(Answer(vote=Vote.WRONG, levels=(0,)), WRONG)
+    assert not is_same_kind(HuntAnswer(vote=Vote.RIGHT), WRONG)
+    assert not is_same_kind(HuntAnswer(vote=Vote.WRONG, levels=(0,)), WRONG)
     assert said_of(WRONG) == "wrong -O3"
 
 
@@ -175,7 +175,7 @@ def test_what_needs_more_opcodes_for_the_same_joins_what_needs_fewer() -> None:
     assert join(causes, least("bfe.u32 %r1, %r0, 3, 4;"), seconds=2.0, tried=2) == (cause, False)
     assert cause.name == "bfe at -O3"
     assert join(causes, least("sad.u32 %r1, %r0, 3, 4;"), seconds=3.0, tried=3)[1]
-    both = Answer(vote=Vote.WRONG, levels=(0, 3))
+    both = HuntAnswer(vote=Vote.WRONG, levels=(0, 3))
     assert join(causes, least("bfe.u32 %r1, %r0, 3, 4;", answer=both), seconds=4.0, tried=4)[1]
 
 
@@ -195,11 +195,11 @@ class Judge:
         self.groups = [group.split() for group in groups]
         self.asked: list[str] = []
 
-    async def ask(self, asked: Asked, levels: tuple[int, ...]) -> Answer:
+    async def ask(self, asked: HuntCase, levels: tuple[int, ...]) -> HuntAnswer:
         assert levels == (3,)
         self.asked.append(asked.text)
         is_wrong = any(all(word in asked.text for word in group) for group in self.groups)
-        return WRONG if is_wrong else Answer(vote=Vote.RIGHT)
+        return WRONG if is_wrong else HuntAnswer(vote=Vote.RIGHT)
 
 
 SUM = "add.u32 %r1, %r0, 3;"
@@ -255,13 +255,13 @@ class RefusingJudge(Judge):
         self.n_refused: list[int] = []
 
     async def ask(
-        self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
-    ) -> Answer:
+        self, asked: HuntCase, levels: tuple[int, ...], *, is_thorough: bool = False
+    ) -> HuntAnswer:
         if is_thorough:
             return WRONG
         if self.refused in asked.text:
             self.n_refused.append(asked.seed)
-            return Answer(vote=Vote.REFUSED)
+            return HuntAnswer(vote=Vote.REFUSED)
         return await super().ask(asked, levels)
 
 
@@ -269,7 +269,7 @@ def test_what_ptxas_refused_once_is_not_asked_of_the_next_hit() -> None:
     judge = RefusingJudge("sad st", "ld.u64 ")
     causes = hunted(judge)
     for seed in (1, 2):
-        hit = Asked(least(SUM, FIELD, DIFFERENCE, *STORES).text, seed)
+        hit = HuntCase(least(SUM, FIELD, DIFFERENCE, *STORES).text, seed)
         program = asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False))
         assert isinstance(program, LeastProgram)
         assert program.opcodes == ("sad.u32",)
@@ -282,11 +282,11 @@ def test_a_step_that_failed_is_tried_again_where_no_other_is_left() -> None:
         """One constant may go only where the other is gone."""
 
         async def ask(
-            self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
-        ) -> Answer:
+            self, asked: HuntCase, levels: tuple[int, ...], *, is_thorough: bool = False
+        ) -> HuntAnswer:
             self.asked.append(asked.text)
             is_wrong = asked.text.count("sad") == 2 and not is_early(asked.text)
-            return WRONG if is_wrong else Answer(vote=Vote.RIGHT)
+            return WRONG if is_wrong else HuntAnswer(vote=Vote.RIGHT)
 
     def is_early(text: str) -> bool:
         return "255" in text and "4095" not in text
@@ -302,8 +302,8 @@ def test_a_step_that_failed_is_tried_again_where_no_other_is_left() -> None:
     assert "4095" not in program.text
 
 
-def replace_seed(asked: Asked, seed: int) -> Asked:
-    return Asked(asked.text, seed)
+def replace_seed(asked: HuntCase, seed: int) -> HuntCase:
+    return HuntCase(asked.text, seed)
 
 
 def test_a_borrow_is_not_read_as_a_carry() -> None:
@@ -339,14 +339,14 @@ class HangingPtxas:
     limits: ResourceLimits
     spent: list[float]
 
-    async def ask(self, programs: Sequence[Asked], *, votes: bool) -> list[Answer]:
+    async def ask(self, programs: Sequence[HuntCase], *, votes: bool) -> list[HuntAnswer]:
         assert not votes
         hangs = ["sad" in asked.text for asked in programs]
         self.spent += [self.limits.timeout for is_hang in hangs if is_hang]
-        return [HANG if is_hang else Answer(vote=Vote.ASSEMBLED) for is_hang in hangs]
+        return [HANG if is_hang else HuntAnswer(vote=Vote.ASSEMBLED) for is_hang in hangs]
 
 
-HANG = Answer(vote=Vote.FAILS, levels=(3,), words="killed after 60 s", signature="hang")
+HANG = HuntAnswer(vote=Vote.FAILS, levels=(3,), words="killed after 60 s", signature="hang")
 
 
 def test_a_hang_is_not_waited_for_to_its_end_at_each_step() -> None:
@@ -361,7 +361,7 @@ def test_a_hang_is_not_waited_for_to_its_end_at_each_step() -> None:
     assert set(ptxas.spent[:-1]) == {10.0}
 
 
-CRASH = Answer(vote=Vote.FAILS, levels=(0, 3), words="died by SIGSEGV", signature="same")
+CRASH = HuntAnswer(vote=Vote.FAILS, levels=(0, 3), words="died by SIGSEGV", signature="same")
 
 
 def test_failures_that_say_nothing_are_told_apart_by_what_is_left() -> None:
@@ -380,7 +380,7 @@ def test_failures_that_say_nothing_are_told_apart_by_what_is_left() -> None:
 
 def kernel(*calls: str, race: str = "", latent: bool = False) -> LeastProgram:
     kind = f"wrong_result {SOME_ORDERS}" if latent else "wrong_result"
-    answer = Answer(vote=Vote.WRONG, words="an element", signature=kind, race=race)
+    answer = HuntAnswer(vote=Vote.WRONG, words="an element", signature=kind, race=race)
     name = f"{race or 'wrong result on sm_80'} ({', '.join(calls)})"
     return LeastProgram(
         text=name, seed=1, answer=answer, name=name, opcodes=calls, instructions=len(calls)
@@ -413,11 +413,11 @@ def test_a_failure_is_walked_around_by_the_store_that_it_needs() -> None:
     async def walk() -> None:
         causes = hunted(Oracles(), [known])
 
-        async def ask(asked: Asked, like: Answer) -> Answer:
-            return like if "st.param" in asked.text else Answer(vote=Vote.ASSEMBLED)
+        async def ask(asked: HuntCase, like: HuntAnswer) -> HuntAnswer:
+            return like if "st.param" in asked.text else HuntAnswer(vote=Vote.ASSEMBLED)
 
         causes._ask = ask  # type: ignore[method-assign]
-        assert await causes.walk_around(Asked(other.text, 1), CRASH) is None
+        assert await causes.walk_around(HuntCase(other.text, 1), CRASH) is None
 
     asyncio.run(walk())
     assert known.hits == 2

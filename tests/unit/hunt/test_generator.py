@@ -13,9 +13,9 @@ from harness.hunt.generator import (
     comparable,
     launch_of,
     listing,
-    module,
     opcode_forms,
 )
+from harness.hunt.oracles import HuntCase, module_of
 from harness.hunt.variants import is_closed, without
 from harness.minimize.ptx.reduce import count_instructions, count_unwritten
 
@@ -72,7 +72,8 @@ def test_the_listing_has_each_opcode_on_the_line_that_it_names() -> None:
 
 def test_a_module_has_each_program_as_it_is_alone() -> None:
     programs = [GENERATOR.program(seed) for seed in range(3)]
-    parts = module(programs).split(".visible .entry ")[1:]
+    text, _ = module_of([HuntCase(program.text, program.seed) for program in programs])
+    parts = text.split(".visible .entry ")[1:]
     alone = [program.text.split(".visible .entry k")[1] for program in programs]
     assert [part[2:] for part in parts] == alone
 

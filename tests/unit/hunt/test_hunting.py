@@ -15,10 +15,10 @@ from harness.hunt import hunting, voting
 from harness.hunt.causes import Cause, LeastProgram
 from harness.hunt.hunt_words import hunt_said
 from harness.hunt.hunted_repros import write_repros
-from harness.hunt.oracles import Asked
+from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import VOTES_ON_PTXAS, VOTES_ON_TRITON, Hit, HuntPlan, HuntReport, HuntState
 from harness.hunt.ptxas_hunt import apart
-from harness.hunt.voting import Answer, Vote, Voter, vote_on
+from harness.hunt.voting import HuntAnswer, Vote, Voter, vote_on
 from harness.run.emulating import emulator_sha256
 from harness.run.raw_ptx import inputs_of
 from harness.values.target import Target
@@ -103,8 +103,8 @@ def test_a_cause_is_a_repro_with_a_name_for_what_it_writes(
         Cause(
             programs=[
                 LeastProgram.of(
-                    Asked(STORES.replace("OPERAND", operand), 1),
-                    Answer(vote=Vote.WRONG, levels=levels),
+                    HuntCase(STORES.replace("OPERAND", operand), 1),
+                    HuntAnswer(vote=Vote.WRONG, levels=levels),
                 )
             ]
         )
@@ -184,8 +184,8 @@ def test_a_hunt_is_another_where_what_decides_a_vote_has_changed(
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_hunt_whose_hits_wait_has_not_found_nothing(waits: bool) -> None:
-    answer = Answer(vote=Vote.WRONG, levels=(3,))
-    hit = Hit(asked=Asked(STORES, 1), answer=answer)
+    answer = HuntAnswer(vote=Vote.WRONG, levels=(3,))
+    hit = Hit(asked=HuntCase(STORES, 1), answer=answer)
     state = HuntState(tried=128, votes={"wrong": int(waits)}, waiting=[hit] if waits else [])
     lines = str(hunt_said(HuntReport(plan=PTXAS_PLAN, state=state), []))
     assert ("nothing was found" in lines) is not waits

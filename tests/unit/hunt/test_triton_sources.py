@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from harness.hunt.causes import Cause
 from harness.hunt.gluon_sources import gluon_program
-from harness.hunt.oracles import Asked
+from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import HuntPlan
 from harness.hunt.triton_causes import has_all, is_closed, least_kernel, tidy
 from harness.hunt.triton_sources import KERNEL, program, words_of
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
@@ -104,30 +104,31 @@ def test_what_goes_through_memory_lies_between_barriers() -> None:
 
 
 def test_a_kernel_has_what_a_cause_needs_on_gpus_where_that_fails(plan: HuntPlan) -> None:
-    answer = Answer(vote=Vote.WRONG, words="num_warps=4: 3 of 4 differ", signature="wrong_result")
-    least = least_kernel(plan, Asked(program(1).text, 1), answer)
+    words = "num_warps=4: 3 of 4 differ"
+    answer = HuntAnswer(vote=Vote.WRONG, words=words, signature="wrong_result")
+    least = least_kernel(plan, HuntCase(program(1).text, 1), answer)
     cause = Cause(programs=[least])
     assert cause.name.startswith("wrong result on sm_90a (")
-    assert has_all(plan, cause, Asked(least.text, 3))
-    assert not has_all(plan, cause, Asked(least.text, 2))
+    assert has_all(plan, cause, HuntCase(least.text, 3))
+    assert not has_all(plan, cause, HuntCase(least.text, 2))
     failing = Cause(programs=[replace(least, targets={str(plan.target_of(2)): "wrong"})])
-    assert has_all(plan, failing, Asked(least.text, 2))
+    assert has_all(plan, failing, HuntCase(least.text, 2))
     elsewhere = {str(plan.target_of(2)): "wrong in another way"}
     assert not has_all(
-        plan, Cause(programs=[replace(least, targets=elsewhere)]), Asked(least.text, 2)
+        plan, Cause(programs=[replace(least, targets=elsewhere)]), HuntCase(least.text, 2)
     )
     smaller = least.text.replace("tl.dot", "tl.trans")
     assert words_of(smaller)["loop dot"] == 0
-    assert not has_all(plan, cause, Asked(smaller, 3))
-    assert has_all(plan, Cause(programs=[replace(least, text=smaller)]), Asked(smaller, 3))
+    assert not has_all(plan, cause, HuntCase(smaller, 3))
+    assert has_all(plan, Cause(programs=[replace(least, text=smaller)]), HuntCase(smaller, 3))
 
 
 def test_a_failing_pass_names_a_cause(plan: HuntPlan) -> None:
-    answer = Answer(
+    answer = HuntAnswer(
         vote=Vote.FAILS, words="num_warps=4: pass TritonGPUPipeline failed", signature="abc"
     )
     assert (
-        least_kernel(plan, Asked(program(1).text, 1), answer).name
+        least_kernel(plan, HuntCase(program(1).text, 1), answer).name
         == "pass TritonGPUPipeline failed"
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from harness.hunt.causes import Cause, LeastProgram
 from harness.hunt.plan import HuntState, KeptHunt
-from harness.hunt.voting import Answer, Vote
+from harness.hunt.voting import HuntAnswer, Vote
 from harness.site.hunts import hunt_view
 
 
@@ -12,7 +12,7 @@ def cause(versions: dict[str, str]) -> Cause:
     least = LeastProgram(
         text="",
         seed=1,
-        answer=Answer(vote=Vote.WRONG, levels=(3,)),
+        answer=HuntAnswer(vote=Vote.WRONG, levels=(3,)),
         name="bfe at -O3",
         opcodes=("bfe.u32",),
         instructions=3,

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from harness.minimize.executed.ptx_level import Observed, compared
+from harness.minimize.executed.ptx_level import ObservedRuns, compared
 from harness.run.judging import Judgement
 from harness.values.verdict import Signature, VerdictKind
 
 
 def observed(
     verdict: VerdictKind, words: str = "", *faults: str, races: int = 0, value: bytes = b"\1"
-) -> Observed:
+) -> ObservedRuns:
     signature = Signature(
         stage="run", kind=verdict.value, failing_pass=None, code=None, template=words
     )
@@ -21,7 +21,8 @@ def observed(
         verdict=verdict, reason="so", signature=signature if verdict.is_failure else None
     )
     pairs = Counter({("write-read shared: st and ld", False): races})
-    return Observed(judgement=judgement, values={"first/early": value}, faults=faults, races=pairs)
+    values = {"first/early": value}
+    return ObservedRuns(judgement=judgement, values=values, faults=faults, races=pairs)
 
 
 WRONG = observed(VerdictKind.WRONG_RESULT, "differs: out")
@@ -50,5 +51,5 @@ RACE = observed(VerdictKind.RACE, "st and ld", races=2)
         (observed(VerdictKind.RACE, "st and st", races=1), RACE, "other"),
     ],
 )
-def test_only_the_same_is_kept(found: Observed, wanted: Observed, answer: str) -> None:
+def test_only_the_same_is_kept(found: ObservedRuns, wanted: ObservedRuns, answer: str) -> None:
     assert compared(found, wanted).answer.value == answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from harness.minimize.launch_level import Settings, differences, reduce_settings
+from harness.minimize.launch_level import LaunchSettings, differences, reduce_settings
 from harness.minimize.reduction.reducer import Reducer, Reduction
 from harness.values.kernel import Config, LaunchParameter, Scalar
 
@@ -18,9 +18,9 @@ CONFIGS = tuple(
 
 def settings(
     flags: tuple[str, ...] = (), config: Config | None = None, **values: Scalar | None
-) -> Settings:
+) -> LaunchSettings:
     defaults: dict[str, Scalar | None] = {"n": 4096, "block": 64, "wide": True, "name": "x"}
-    return Settings(
+    return LaunchSettings(
         parameters=tuple(LaunchParameter(name=n, default=v) for n, v in defaults.items()),
         values={**defaults, **values},
         config=config,
@@ -29,12 +29,12 @@ def settings(
 
 
 def reduced(
-    holds: Callable[[Settings], bool], begun: Settings, configs: Sequence[Config] = ()
-) -> Reduction[Settings]:
-    async def is_interesting(candidate: Settings) -> bool:
+    holds: Callable[[LaunchSettings], bool], begun: LaunchSettings, configs: Sequence[Config] = ()
+) -> Reduction[LaunchSettings]:
+    async def is_interesting(candidate: LaunchSettings) -> bool:
         return holds(candidate)
 
-    async def main() -> Reduction[Settings]:
+    async def main() -> Reduction[LaunchSettings]:
         reducer = Reducer(
             begun, is_interesting, size=lambda each: each.size, key=lambda each: each.key
         )
@@ -51,7 +51,7 @@ def test_what_does_not_matter_becomes_as_small_as_it_can() -> None:
 
 
 def test_the_smallest_shape_that_still_does_it() -> None:
-    def holds(candidate: Settings) -> bool:
+    def holds(candidate: LaunchSettings) -> bool:
         n, block = candidate.values["n"], candidate.values["block"]
         return isinstance(n, int) and isinstance(block, int) and n * block >= 2048 and block >= 16
 
@@ -69,7 +69,7 @@ def test_an_override_that_is_not_needed_goes() -> None:
 
 
 def test_the_smallest_config_of_the_tuner() -> None:
-    def holds(candidate: Settings) -> bool:
+    def holds(candidate: LaunchSettings) -> bool:
         return candidate.config is not None and candidate.config.as_dict()["num_warps"] != 2
 
     found = reduced(holds, settings(config=CONFIGS[-1]), CONFIGS)
@@ -83,7 +83,7 @@ def test_flags_that_matter_stay_and_the_target_is_not_touched() -> None:
 
 
 def test_what_a_file_fixes_is_left_alone() -> None:
-    fixed = Settings(
+    fixed = LaunchSettings(
         parameters=(LaunchParameter(name="n", default=8, settable=False),), values={"n": 8}
     )
     assert reduced(lambda _: True, fixed).document.values == {"n": 8}

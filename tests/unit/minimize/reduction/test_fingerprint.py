@@ -24,7 +24,7 @@ from harness.judging.conditions import (
 )
 from harness.minimize.reduction.fingerprint import (
     Answer,
-    Cost,
+    CheckCost,
     Fingerprint,
     Reaction,
     accepting_neighbours,
@@ -252,7 +252,7 @@ def test_what_failed_or_accepted_must_go_on_doing_so() -> None:
 
 
 def test_the_cheapest_refusal_is_asked_for_first() -> None:
-    costs = {name: Cost() for name in ("slow", "quick", "never")}
+    costs = {name: CheckCost() for name in ("slow", "quick", "never")}
     for _ in range(20):
         costs["slow"].add(refused=True, seconds=2.0)
         costs["quick"].add(refused=True, seconds=0.1)

@@ -23,7 +23,7 @@ from harness.minimize.reduction.interest import (
 )
 from harness.minimize.reduction.minimization import Ending
 from harness.minimize.reduction.reducer import Reducer, TextFormat
-from harness.minimize.reduction.work import Level, MinimizedFolder, Watch, Work
+from harness.minimize.reduction.work import Level, LevelReduction, MinimizedFolder, Watch
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.target import Target
@@ -97,10 +97,10 @@ TEXTS = TextFormat(
 )
 
 
-def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> Work[Version]:
+def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> LevelReduction[Version]:
     """Reduce the original with these versions installed."""
 
-    async def inner() -> Work[Version]:
+    async def inner() -> LevelReduction[Version]:
         oracle, tools = Fake(rules), {version: Version(version) for version in rules}
         fingerprint = Fingerprint(bad=bad, signature=signature("bug").key)
         held_by = ToolVersions(
@@ -115,7 +115,7 @@ def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> Work[Version]:
         tried = await ask_installed(held_by, ORIGINAL, LIMITS)
         own = Target.parse("sm_80")
         folder = MinimizedFolder(path=tmp_path / "o", suffix=".txt").open(ORIGINAL, resume=False)
-        held = Work(
+        held = LevelReduction(
             level=Level(
                 name="words",
                 suffix=".txt",
