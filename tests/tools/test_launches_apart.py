@@ -105,13 +105,20 @@ def test_a_verb_that_follows_a_failure_speaks_of_its_launch_alone(
     """Where it names a cell, in words, commands or documents, it is of the fourth launch."""
     words = ("--kernel", f"{FILE}::{kernel}", "--sm", "90a", *VERBS[verb])
     for form in ((), ("--json",)):
-        done = module_triage(verb, *words, *form)
+        out = ("--out", f"{kernel}{len(form)}") if verb == "minimize" else ()
+        done = module_triage(verb, *words, *out, *form)
         assert done.returncode in CODES[verb], done.stderr
         text = done.stdout
+        if form:
+            document = msgspec.json.decode(text)
+            # What the patched file makes of every launch is its proof.
+            (document.get("patch") or {}).pop("cells", None)
+            text = msgspec.json.encode(document).decode()
         cells = {(name, launch) for name, launch in _CELL.findall(text)}
         assert cells <= {(kernel, _FOLLOWED)}, text
         named = {launch for words in _NAMED for launch in words.findall(text)}
-        assert named == {_FOLLOWED}, text
+        assert named <= {_FOLLOWED}, text
+        assert _FOLLOWED in text
 
 
 def test_a_verb_that_lists_launches_gives_each_what_is_its_own(module_triage: Triage) -> None:
