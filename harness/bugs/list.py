@@ -22,7 +22,6 @@ from harness.cells.matrix_rules import EVERY, is_meant
 from harness.cells.repros.find import list_repros
 from harness.diff.between_runs import all_runs, gone_cells
 from harness.frontends.registry import kinds, known_versions
-from harness.judging.answers import is_failure
 from harness.judging.conditions import Condition
 from harness.judging.signature import template
 from harness.store.bug_identity import bug_key, signature_of
@@ -322,7 +321,7 @@ def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[Chronicle, set[i
         for stored in store.run_bodies(run.id):
             if stored.row not in decoded:
                 facts = _decode(stored.row)
-                failed = facts.signature is not None and is_failure(facts.verdict)
+                failed = facts.signature is not None and facts.verdict.is_failure
                 key = bug_key(facts, signatures.get(facts.signature or "")) if failed else None
                 bug = numbers.get(key) if key else None
                 decoded[stored.row] = facts, bug

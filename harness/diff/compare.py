@@ -38,7 +38,7 @@ from packaging.version import Version
 from harness.cells.matrix_rules import Expectations, happened
 from harness.diff.sets import ConfigSets, does_work
 from harness.io.packages.versions import parse_version
-from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, is_failure
+from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of
 from harness.values.cell import are_of_one_file
 from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Severity, Surprise
 from harness.values.kernel import Scalar
@@ -195,7 +195,7 @@ UNTOLD = {
 }
 """Verdicts that tell nothing of the kernel, and what a cell is when it comes to one."""
 PLAIN = frozenset(
-    kind for kind in VerdictKind if not is_failure(kind) and kind is not VerdictKind.SICK
+    kind for kind in VerdictKind if not kind.is_failure and kind is not VerdictKind.SICK
 )
 """Verdicts that have no bug, and alone decide what a cell is that did not change."""
 

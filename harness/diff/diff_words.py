@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from harness.cells.spelling import show_command
-from harness.judging.answers import is_failure
 from harness.tables.said import SaidLine, Tone, say
 from harness.tables.survivors import common_reason
 from harness.values.change import Change, ChangeKind, Changes, ConfigSet, Facts, Severity, Surprise
@@ -52,7 +51,7 @@ def group_changes(changes: Iterable[Change]) -> list[ChangeGroup]:
 
     def place(group: ChangeGroup) -> tuple[int, int, int]:
         facts = group.changes[0].facts
-        is_new_failure = group.kind is ChangeKind.NEW and is_failure(facts.verdict)
+        is_new_failure = group.kind is ChangeKind.NEW and facts.verdict.is_failure
         kind = ChangeKind.FIXED if is_new_failure else group.kind
         return order.index(kind), -is_new_failure, -len(group.changes)
 

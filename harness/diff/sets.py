@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from harness.judging.answers import COULD_NOT_TELL, is_failure, works
+from harness.judging.answers import COULD_NOT_TELL, works
 from harness.values.change import Change, ChangeKind, ConfigSet, Facts, MetricStep, Severity
 from harness.values.verdict import VerdictKind
 
@@ -122,7 +122,7 @@ class ConfigSets:
 
     def _moved(self, gone: Sequence[Facts], new: Sequence[Facts]) -> Iterator[Change]:
         worked, working = (list(filter(does_work, side)) for side in (gone, new))
-        failed = [facts for facts in gone if is_failure(facts.verdict)]
+        failed = [facts for facts in gone if facts.verdict.is_failure]
         failing = [facts for facts in new if not does_work(facts)]
         # What is undetermined is not known to fail.
         failing.sort(key=lambda facts: facts.verdict in COULD_NOT_TELL)

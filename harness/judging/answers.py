@@ -34,9 +34,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from harness.values.verdict import VERDICTS, Says, Stage, VerdictKind
+from harness.values.verdict import Says, Stage, VerdictKind
 
-LIMITS_OF_OURS = frozenset(kind for kind in VerdictKind if VERDICTS[kind].says is Says.OUR_LIMIT)
+LIMITS_OF_OURS = frozenset(kind for kind in VerdictKind if kind.facts.says is Says.OUR_LIMIT)
 """Verdicts of what our own limits ended: another limit may end it otherwise."""
 
 COULD_NOT_TELL = LIMITS_OF_OURS | {kind for kind in VerdictKind if kind.tells_nothing}
@@ -92,8 +92,3 @@ def works(kind: VerdictKind, stage: str | None) -> bool:
     if kind is VerdictKind.SICK:
         return stage not in _BEFORE_PTXAS
     return kind.compiles
-
-
-def is_failure(verdict: VerdictKind) -> bool:
-    """Whether a cell with this verdict has a bug: `VerdictKind.is_failure`."""
-    return verdict.is_failure

@@ -41,17 +41,6 @@ _CAUGHT = re.compile(
 )
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
-_GRAVITY: tuple[tuple[VerdictKind, ...], ...] = (
-    (VerdictKind.WRONG_RESULT, VerdictKind.MEMORY_FAULT, VerdictKind.HANG),
-    (VerdictKind.NONDETERMINISTIC, VerdictKind.UNINITIALISED, VerdictKind.LAUNCH_FAILED),
-    (VerdictKind.RACE,),
-    (VerdictKind.TRAP_STUB, VerdictKind.PTXAS_ICE, VerdictKind.COMPILER_CRASH),
-    (VerdictKind.PASS_FAILURE, VerdictKind.PTXAS_ERROR),
-    (VerdictKind.OUT_OF_RESOURCES, VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY),
-    (VerdictKind.SICK,),
-    # Most often what an older compiler does not know yet.
-    (VerdictKind.REJECTED,),
-)
 # The numbers by which a kernel is sick, each with its words; for the last one, less is worse.
 _MEASURES = {
     "spill_stores": "{:,} B of spill stores",
@@ -173,11 +162,8 @@ def is_followable(row: Row) -> bool:
 
 def gravest(rows: Sequence[Row]) -> Row | None:
     """The row with the gravest failure, the last one of its kind; None where nothing fails."""
-    for kinds in _GRAVITY:
-        failing = [row for row in rows if is_followable(row) and row.verdict in kinds]
-        if failing:
-            return failing[-1]
-    return None
+    failing = [row for row in reversed(rows) if is_followable(row) and row.verdict.facts.gravity]
+    return max(failing, key=lambda row: row.verdict.facts.gravity, default=None)
 
 
 def rank(row: Row, followed: Followed) -> int:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from harness.bugs.life import Stretch, stretches
-from harness.judging.answers import VerdictAnswer, is_failure
+from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed
 from harness.tables.rows import figure
@@ -96,7 +96,7 @@ def _place(row: Row) -> str:
 
 
 def _sparklines(rows: Sequence[Row]) -> Iterator[SaidLine]:
-    failed = [is_failure(row.verdict) for row in rows]
+    failed = [row.verdict.is_failure for row in rows]
     numbers: tuple[tuple[str, Callable[[Row], int | None], str], ...] = (
         ("registers", lambda row: row.n_regs, ""),
         ("spills", lambda row: row.spills, " B"),

@@ -33,7 +33,6 @@ from harness.diff.between_runs import MATRIX, compare_runs, previous_run
 from harness.frontends.bench import Workbench
 from harness.io.packages.versions import LATEST, check_spec
 from harness.io.processes.cluster import Machines, MachinesGoneError
-from harness.judging.answers import is_failure
 from harness.matrix.plan import MatrixPlan, plan_matrix
 from harness.matrix.steering import MatrixSteering
 from harness.store.results import NightPart
@@ -239,7 +238,7 @@ async def run_matrix(
 
     def count(facts: Facts) -> None:
         nonlocal unexpected
-        if is_failure(facts.verdict):
+        if facts.verdict.is_failure:
             expected = expectations.of(facts)
             unexpected += not (
                 happened(facts, expected) if expected else is_known(workarounds, facts)

@@ -20,7 +20,6 @@ from harness.diff.diff_words import (
     set_said,
 )
 from harness.diff.sets import does_work
-from harness.judging.answers import is_failure
 from harness.tables.file_templates import foreign_cell, markdown_code
 from harness.tables.said import SaidLine, say
 from harness.values.change import Change, ChangeKind, ConfigSet, Facts, FirstLost, PullRequest
@@ -231,7 +230,7 @@ def _more(result: PullRequest) -> Iterator[str]:
     if gone:
         yield f"{len(gone):,} {'launch is' if len(gone) == 1 else 'launches are'} gone"
     failing = sum(
-        change.kind is ChangeKind.NEW and is_failure(change.facts.verdict)
+        change.kind is ChangeKind.NEW and change.facts.verdict.is_failure
         for change in result.changes.changes
     )
     if failing:

@@ -36,7 +36,7 @@ from harness.report.claims import (
 )
 from harness.report.dossier import Dossier, Upstream
 from harness.report.gate import Defect, without_folders
-from harness.report.paragraphs import escaped, launched_words, named, observed_words
+from harness.report.paragraphs import escaped, named
 from harness.tables.file_templates import (
     config_label,
     markdown_cell,
@@ -100,10 +100,10 @@ class View:
                 *rows,
             )
         if d.of_cubins:
-            words = f"{named(d.function)} {launched_words(d.kind)} on {case.target}{self._since()}"
+            words = f"{named(d.function)} {d.kind.facts.launched} on {case.target}{self._since()}"
             return f"{case.tool}: {words}"
         name = case.tool if d.in_ptxas else named(d.function)
-        words = observed_words(d.kind)
+        words = d.kind.facts.observed
         if d.in_ptxas:
             words = escaped(
                 self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")
@@ -113,7 +113,7 @@ class View:
             # Which pass it is, and how it ends, decides who reads on.
             words = escaped(re.split(r"[:,] ", d.reason)[0])
         if d.condition:
-            words = f"{observed_words(d.kind)}: {escaped(self.message)}"
+            words = f"{d.kind.facts.observed}: {escaped(self.message)}"
         if d.kind is VerdictKind.SICK:
             name, words = f"{_compilers(d)}", f"{named(d.function)} {words}"
             return self.ledger.say(f"{name}: {words} on {case.target}{self._since()}", *rows)
@@ -185,10 +185,10 @@ class View:
         """What happens, in one sentence."""
         case, d = self.d.case, self.d
         where = ", executed on an emulator" if d.executed else ""
-        does = observed_words(d.kind)
+        does = d.kind.facts.observed
         if d.of_cubins and d.executed:
             where = f", launched on {d.device}" if d.device else ", emulated without a GPU"
-            does = launched_words(d.kind)
+            does = d.kind.facts.launched
         message = without_evidence(self.message)
         sentence = (
             f"{markdown_code(d.function)} for {case.target} with {_compilers(d)} {does}"

@@ -48,58 +48,13 @@ REQUIRED: Mapping[Upstream, Sequence[str]] = {
 }
 """Headings that a report must have, with something below them."""
 
-_OBSERVED = {
-    VerdictKind.SICK: "compiles to poor code",
-    VerdictKind.TRAP_STUB: "compiles without an error to a kernel that only traps",
-    VerdictKind.OUT_OF_RESOURCES: "compiles without an error, but needs more than the target has",
-    VerdictKind.REJECTED: "is rejected",
-    VerdictKind.PASS_FAILURE: "makes a pass of the compiler fail",
-    VerdictKind.COMPILER_CRASH: "crashes the compiler",
-    VerdictKind.PTXAS_ICE: "ends ptxas with an internal compiler error",
-    VerdictKind.PTXAS_ERROR: "is refused by ptxas",
-    VerdictKind.TIMEOUT: "does not finish compiling",
-    VerdictKind.OUT_OF_MEMORY: "takes more memory to compile than the machine has",
-    VerdictKind.RIGHT: "compiles to PTX that computes what it must",
-    VerdictKind.AS_INTERPRETED: "compiles to PTX that computes what Triton's interpreter does",
-    VerdictKind.CONSISTENT: "compiles to PTX that computes what other configs of it do",
-    VerdictKind.RAN: "compiles to PTX that comes to its end",
-    VerdictKind.WRONG_RESULT: "compiles to PTX that computes a wrong result",
-    VerdictKind.RACE: "compiles to PTX with accesses that nothing orders",
-    VerdictKind.NONDETERMINISTIC: "compiles to PTX whose result depends on the schedule",
-    VerdictKind.MEMORY_FAULT: "compiles to PTX that accesses memory out of bounds or misaligned",
-    VerdictKind.UNINITIALISED: "compiles to PTX whose result depends on what nothing wrote",
-    VerdictKind.HANG: "compiles to PTX that never comes to its end",
-    VerdictKind.LAUNCH_FAILED: "compiles to PTX that traps",
-}
-_EXPECTED = {
-    VerdictKind.SICK: "Expected: code without these costs.",
-    VerdictKind.TRAP_STUB: "Expected: code that works, or an error when it is compiled.",
-    VerdictKind.OUT_OF_RESOURCES: "Expected: an error when it is compiled, or code that fits.",
-    VerdictKind.REJECTED: "Expected: that it compiles, or that the message says what to change.",
-}
-_EXECUTED = {
-    VerdictKind.WRONG_RESULT: "Expected: the same result, whatever the number of stages and warps.",
-    VerdictKind.RACE: (
-        "Expected: a barrier, a fence or a wait between the two accesses; of lanes of one store, "
-        "that one lane stores, or all the same."
-    ),
-}
-_ELSE_EXECUTED = "Expected: PTX that stays within its buffers, and comes to an end with one result."
-_ELSE_EXPECTED = "Expected: code, or a message that names what is wrong with the input."
+_ELSE_EXECUTED = "PTX that stays within its buffers, and comes to an end with one result"
+_ELSE_EXPECTED = "code, or a message that names what is wrong with the input"
 
 
 def named(function: str) -> str:
     """A kernel in a title; what could be markup, a link or a mention is code there."""
     return function if _PLAIN_NAME.fullmatch(function) else markdown_code(function)
-
-
-def observed_words(kind: VerdictKind) -> str:
-    """What the kernel does, as the end of a sentence.
-
-    Raises:
-        KeyError: it is not a failure that can be reported.
-    """
-    return _OBSERVED[kind]
 
 
 # A cubin comes out: that it compiles is not what is expected.
@@ -133,9 +88,8 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     is_told = d.kind.is_of_run or d.kind.compiles or d.kind in _IS_TOLD
     if not is_told and (sentence := _as_elsewhere(ledger, d)):
         return sentence
-    if d.kind.is_of_run:
-        return _EXECUTED.get(d.kind, _ELSE_EXECUTED)
-    return _EXPECTED.get(d.kind, _ELSE_EXPECTED)
+    otherwise = _ELSE_EXECUTED if d.kind.is_of_run else _ELSE_EXPECTED
+    return f"Expected: {d.kind.facts.expected or otherwise}."
 
 
 def _working_sides(d: Dossier) -> list[str]:
@@ -395,19 +349,6 @@ def _source(line: str, texts: Mapping[str, str]) -> str:
 
 
 PROGRAM = "repro.py"
-
-_WORDS = {
-    VerdictKind.WRONG_RESULT: "assembles to a cubin that computes a wrong result",
-    VerdictKind.NONDETERMINISTIC: "assembles to a cubin whose result differs from run to run",
-    VerdictKind.MEMORY_FAULT: "assembles to a cubin that accesses memory out of bounds",
-    VerdictKind.HANG: "assembles to a cubin that never comes to its end",
-    VerdictKind.LAUNCH_FAILED: "assembles to a cubin that cannot be launched, or traps",
-}
-
-
-def launched_words(kind: VerdictKind) -> str:
-    """What the PTX does, as the end of a sentence."""
-    return _WORDS.get(kind, f"assembles to a cubin that is {kind.value}")
 
 
 def launched_expected(ledger: Ledger, d: Dossier) -> str:

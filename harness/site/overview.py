@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from harness.judging.answers import COULD_NOT_TELL, is_failure, works
+from harness.judging.answers import COULD_NOT_TELL, works
 from harness.site.squares import (
     ToolchainKey,
     bug_page,
@@ -176,7 +176,7 @@ class Overview:
                 bug_cells.count += 1
                 if len(bug_cells.shown) < MOST_CELLS:
                     bug_cells.shown.append((facts, href_of(facts.cell)))
-            if is_failure(facts.verdict):
+            if facts.verdict.is_failure:
                 self._list(facts, href_of(facts.cell))
         self._follow(cells, href_of)
 

@@ -13,21 +13,19 @@ from msgspec import structs
 
 from harness.cells.spelling import OfLaunch, SelectionOptions, spell_command, words_of
 from harness.io.packages.versions import toolchain_order, version_order
-from harness.judging.answers import is_failure
 from harness.site import squares
 from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
 from harness.site.squares import (
-    LETTERS,
     Square,
     SquareGrid,
     SquareLine,
     cell_page,
     rows_page,
-    tone_of,
     toolchain_of_cell,
 )
 from harness.tables.charts import Chart, Frame, charts_over, ticks
 from harness.tables.rows import figure
+from harness.tables.said import tone_of
 from harness.values.bug import Bug, BugFacts, Seen
 from harness.values.kernel import Config
 from harness.values.limits import Limits, limits_of
@@ -274,11 +272,11 @@ class CellPages:
         """Whether the cell gets a page; counts it."""
         key = (facts.kernel, facts.target, facts.verdict, facts.signature or "")
         self._seen[key] += 1
-        most = _EACH if is_failure(facts.verdict) else 1
+        most = _EACH if facts.verdict.is_failure else 1
         if self.pages < self.most and (facts.cell in self.wanted or self._seen[key] <= most):
             self.pages += 1
             return True
-        self.passed_over += is_failure(facts.verdict)
+        self.passed_over += facts.verdict.is_failure
         return False
 
 
@@ -339,7 +337,7 @@ class RowLine:
             short=facts.short,
             place=f"{facts.launch}, {Config.of(dict(facts.config)).label}",
             toolchain=toolchain_of_cell(facts).label.replace("\n", ", "),
-            letter=LETTERS[facts.verdict],
+            letter=facts.verdict.facts.letter,
             tone=tone_of(facts.verdict).value,
             verdict=f"{facts.verdict} {facts.code or ''}".rstrip(),
             registers=figure(facts.n_regs),

@@ -34,7 +34,6 @@ from harness.frontends.registry import stages_of
 from harness.io.files.writing import write_output_folder
 from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import every_nvdisasm
-from harness.judging.answers import is_failure
 from harness.site import squares
 from harness.site.live import Live
 from harness.site.overview import Night, Overview, life_lines
@@ -57,6 +56,7 @@ from harness.store.schema import ResultRecord, RunRecord
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.tables.file_templates import render_template
+from harness.tables.said import tone_of
 from harness.values.bug import Bug, BugFacts
 from harness.values.change import ChangeKind, Changes
 from harness.values.kernel import Config
@@ -198,7 +198,7 @@ class _Writer:
             if not is_meant(facts, self.only):
                 continue
             bug = None
-            if facts.signature is not None and is_failure(facts.verdict):
+            if facts.signature is not None and facts.verdict.is_failure:
                 key = bug_key(facts, signatures.get(facts.signature))
                 bug = numbers.get(key) if key else None
                 bug = bug if bug in {listed.record.number for listed in self.bugs} else None
@@ -302,7 +302,7 @@ class _Writer:
             place=f"{row.launch}, {Config.of(dict(row.config)).label}",
             toolchain=squares.toolchain_of_cell(facts).label.replace("\n", ", "),
             numbers=resource_words(row),
-            tone=squares.tone_of(row.verdict).value,
+            tone=tone_of(row.verdict).value,
             fields=row_fields(row),
             panes=panes,
             linked=any(pane.is_linked for pane in panes),
@@ -406,7 +406,7 @@ class _Writer:
         kind = group.kind
         tone = "bad" if kind.is_bad else "faint" if kind.is_gap else "relief"
         if kind is ChangeKind.NEW and change.newer:
-            tone = squares.tone_of(change.newer.verdict).value.replace("good", "relief")
+            tone = tone_of(change.newer.verdict).value.replace("good", "relief")
         compare = ""
         if change.older and change.newer and self._place_of(change.newer.cell):
             cells = (change.older.cell, change.newer.cell)

@@ -10,8 +10,9 @@ from itertools import product
 from typing import NamedTuple
 
 from harness.io.packages.versions import toolchain_order
-from harness.site.squares import tone_of, toolchain_of_cell
+from harness.site.squares import toolchain_of_cell
 from harness.tables.rows import figure
+from harness.tables.said import tone_of
 from harness.values.bug import BugFacts, Seen
 from harness.values.kernel import Config
 

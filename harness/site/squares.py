@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.io.packages.versions import toolchain_order
-from harness.judging.answers import is_failure
-from harness.tables.said import Tone, verdict_said
+from harness.tables.said import tone_of
 from harness.values.bug import BugFacts
 from harness.values.kernel import Config
 from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
-from harness.values.verdict import VERDICTS, VerdictKind
+from harness.values.verdict import VerdictKind
 
-# How pages are named, and which letter and tone a verdict has on them.
-
-LETTERS = {kind: facts.letter for kind, facts in VERDICTS.items()}
-"""A letter for each verdict, so that no page depends on colour."""
+# How pages are named.
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_]+")
 _LONGEST = 60
@@ -49,11 +45,6 @@ def pair_page(left: str, right: str) -> str:
 def bug_page(number: int) -> str:
     """The file of one bug."""
     return f"bug-{number}.html"
-
-
-def tone_of(verdict: VerdictKind) -> Tone:
-    """The tone of a verdict, as in the tables of the terminal."""
-    return verdict_said(verdict).parts[0][1]
 
 
 def _slug(*words: str) -> str:
@@ -150,7 +141,7 @@ class SquareGrid:
 def letters_of(verdicts: Collection[VerdictKind]) -> list[Square]:
     """The key to the letters: each verdict once, in the order of the verdicts."""
     return [
-        Square(LETTERS[kind], tone_of(kind).value, kind.value, "")
+        Square(kind.facts.letter, tone_of(kind).value, kind.value, "")
         for kind in VerdictKind
         if kind in verdicts
     ]
@@ -160,7 +151,7 @@ def _square(facts: BugFacts, href: str) -> Square:
     code = f" {facts.code}" if facts.code else ""
     numbers = "" if facts.n_regs is None else f", {facts.n_regs} registers"
     return Square(
-        LETTERS[facts.verdict],
+        facts.verdict.facts.letter,
         tone_of(facts.verdict).value,
         f"{facts.verdict}{code}{numbers}",
         href,
@@ -203,7 +194,7 @@ def _worst_first(by_config: Mapping[str, Mapping[ToolchainKey, BugFacts]], most:
     if len(by_config) <= most:
         return set(by_config)
     failures = {
-        label: sum(is_failure(facts.verdict) for facts in by_toolchain.values())
+        label: sum(facts.verdict.is_failure for facts in by_toolchain.values())
         for label, by_toolchain in by_config.items()
     }
     return set(sorted(by_config, key=lambda label: -failures[label])[:most])
@@ -246,10 +237,10 @@ def matrix_grid(
 def _square_of_many(verdicts: Counter[VerdictKind], href: str) -> Square:
     # A failure weighs more than what tells nothing, and that more than what compiles.
     def weight(verdict: VerdictKind) -> tuple[bool, bool, int]:
-        return is_failure(verdict), verdict.tells_nothing, verdicts[verdict]
+        return verdict.is_failure, verdict.tells_nothing, verdicts[verdict]
 
     worst = max(verdicts, key=weight)
     works = sum(count for verdict, count in verdicts.items() if verdict.compiles)
     words = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     count = f"{works:,}/{verdicts.total():,}"
-    return Square(LETTERS[worst], tone_of(worst).value, words, href, count)
+    return Square(worst.facts.letter, tone_of(worst).value, words, href, count)

@@ -87,9 +87,13 @@ def say(words: str, tone: Tone = Tone.PLAIN) -> SaidLine:
 BLANK = say("")
 
 
+def tone_of(verdict: VerdictKind) -> Tone:
+    """The tone of a verdict, wherever it stands."""
+    if verdict.compiles:
+        return Tone.GOOD if verdict.is_healthy else Tone.POOR
+    return Tone.BAD if verdict.fails else Tone.FAINT
+
+
 def verdict_said(verdict: VerdictKind, more: Sequence[SaidLine] = ()) -> SaidLine:
     """A verdict in its tone, and what follows it."""
-    tone = Tone.BAD if verdict.fails else Tone.FAINT
-    if verdict.compiles:
-        tone = Tone.GOOD if verdict.is_healthy else Tone.POOR
-    return sum(more, say(verdict.value, tone))
+    return sum(more, say(verdict.value, tone_of(verdict)))

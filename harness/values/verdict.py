@@ -60,24 +60,29 @@ class VerdictKind(StrEnum):
     NOT_RUN = "not_run"
 
     @property
+    def facts(self) -> VerdictFacts:
+        """Its row of `VERDICTS`."""
+        return VERDICTS[self]
+
+    @property
     def compiles(self) -> bool:
         """A kernel came out that does the work, as far as was tried: compiled, or executed too."""
-        return VERDICTS[self].says is Says.WORKS
+        return self.facts.says is Says.WORKS
 
     @property
     def is_healthy(self) -> bool:
         """It compiles, and nothing is to be said against what came out."""
-        return self.compiles and self is not VerdictKind.SICK
+        return self.compiles and not self.facts.is_poor
 
     @property
     def fails(self) -> bool:
         """It is known not to work; what a limit of `triage` ended was not finished, and is not."""
-        return VERDICTS[self].says is Says.FAILS
+        return self.facts.says is Says.FAILS
 
     @property
     def is_of_run(self) -> bool:
         """It is of PTX that was executed, or was to be."""
-        return VERDICTS[self].is_of_run
+        return self.facts.is_of_run
 
     @property
     def is_fine_run(self) -> bool:
@@ -96,42 +101,139 @@ class VerdictKind(StrEnum):
     @property
     def tells_nothing(self) -> bool:
         """Says nothing of the kernel."""
-        return VERDICTS[self].says is Says.NOTHING
+        return self.facts.says is Says.NOTHING
 
 
 class VerdictFacts(NamedTuple):
-    """Of one verdict: what it says, its letter in the pages, and whether `triage run` gives it."""
+    """Of one verdict: what it says, its letter in the pages, and what commands and reports say.
+
+    `gravity` orders what fails: more is graver, 0 is no failure. `does` ends a sentence about the
+    kernel, or about its PTX where it `is_of_run` (`cubin_does`: about its cubin, where that is not
+    the same). `expected` is what should happen instead. `is_poor`: it works, at a high cost.
+    """
 
     says: Says
     letter: str
+    does: str = ""
+    gravity: int = 0
     is_of_run: bool = False
+    is_poor: bool = False
+    cubin_does: str = ""
+    expected: str = ""
+
+    @property
+    def observed(self) -> str:
+        """What the kernel does, as the end of a sentence: "compiles to PTX that traps"."""
+        return f"compiles to PTX {self.does}" if self.is_of_run else self.does
+
+    @property
+    def launched(self) -> str:
+        """The same where its cubin was executed: "assembles to a cubin that never ends"."""
+        return f"assembles to a cubin {self.cubin_does or self.does}"
 
 
 VERDICTS = {
     VerdictKind.OK: VerdictFacts(Says.WORKS, "✓"),
-    VerdictKind.SICK: VerdictFacts(Says.WORKS, "S"),
-    VerdictKind.TRAP_STUB: VerdictFacts(Says.FAILS, "T"),
-    VerdictKind.OUT_OF_RESOURCES: VerdictFacts(Says.FAILS, "R"),
-    VerdictKind.REJECTED: VerdictFacts(Says.FAILS, "J"),
-    VerdictKind.PASS_FAILURE: VerdictFacts(Says.FAILS, "P"),
-    VerdictKind.COMPILER_CRASH: VerdictFacts(Says.FAILS, "C"),
-    VerdictKind.PTXAS_ICE: VerdictFacts(Says.FAILS, "I"),
-    VerdictKind.PTXAS_ERROR: VerdictFacts(Says.FAILS, "E"),
-    VerdictKind.TIMEOUT: VerdictFacts(Says.OUR_LIMIT, "H"),
-    VerdictKind.OUT_OF_MEMORY: VerdictFacts(Says.OUR_LIMIT, "M"),
+    VerdictKind.SICK: VerdictFacts(
+        Says.WORKS,
+        "S",
+        "compiles to poor code",
+        gravity=2,
+        is_poor=True,
+        expected="code without these costs",
+    ),
+    VerdictKind.TRAP_STUB: VerdictFacts(
+        Says.FAILS,
+        "T",
+        "compiles without an error to a kernel that only traps",
+        gravity=5,
+        expected="code that works, or an error when it is compiled",
+    ),
+    VerdictKind.OUT_OF_RESOURCES: VerdictFacts(
+        Says.FAILS,
+        "R",
+        "compiles without an error, but needs more than the target has",
+        gravity=3,
+        expected="an error when it is compiled, or code that fits",
+    ),
+    VerdictKind.REJECTED: VerdictFacts(
+        Says.FAILS,
+        "J",
+        "is rejected",
+        gravity=1,
+        expected="that it compiles, or that the message says what to change",
+    ),
+    VerdictKind.PASS_FAILURE: VerdictFacts(
+        Says.FAILS, "P", "makes a pass of the compiler fail", gravity=4
+    ),
+    VerdictKind.COMPILER_CRASH: VerdictFacts(Says.FAILS, "C", "crashes the compiler", gravity=5),
+    VerdictKind.PTXAS_ICE: VerdictFacts(
+        Says.FAILS, "I", "ends ptxas with an internal compiler error", gravity=5
+    ),
+    VerdictKind.PTXAS_ERROR: VerdictFacts(Says.FAILS, "E", "is refused by ptxas", gravity=4),
+    VerdictKind.TIMEOUT: VerdictFacts(Says.OUR_LIMIT, "H", "does not finish compiling", gravity=3),
+    VerdictKind.OUT_OF_MEMORY: VerdictFacts(
+        Says.OUR_LIMIT, "M", "takes more memory to compile than the machine has", gravity=3
+    ),
     VerdictKind.UNSUPPORTED: VerdictFacts(Says.NOTHING, "U"),
     VerdictKind.INFRA: VerdictFacts(Says.NOTHING, "F"),
-    VerdictKind.RIGHT: VerdictFacts(Says.WORKS, "G", is_of_run=True),
-    VerdictKind.AS_INTERPRETED: VerdictFacts(Says.WORKS, "Q", is_of_run=True),
-    VerdictKind.CONSISTENT: VerdictFacts(Says.WORKS, "K", is_of_run=True),
-    VerdictKind.RAN: VerdictFacts(Says.WORKS, "N", is_of_run=True),
-    VerdictKind.WRONG_RESULT: VerdictFacts(Says.FAILS, "W", is_of_run=True),
-    VerdictKind.RACE: VerdictFacts(Says.FAILS, "A", is_of_run=True),
-    VerdictKind.NONDETERMINISTIC: VerdictFacts(Says.FAILS, "D", is_of_run=True),
-    VerdictKind.MEMORY_FAULT: VerdictFacts(Says.FAILS, "B", is_of_run=True),
-    VerdictKind.UNINITIALISED: VerdictFacts(Says.FAILS, "V", is_of_run=True),
-    VerdictKind.HANG: VerdictFacts(Says.FAILS, "X", is_of_run=True),
-    VerdictKind.LAUNCH_FAILED: VerdictFacts(Says.FAILS, "L", is_of_run=True),
+    VerdictKind.RIGHT: VerdictFacts(Says.WORKS, "G", "that computes what it must", is_of_run=True),
+    VerdictKind.AS_INTERPRETED: VerdictFacts(
+        Says.WORKS, "Q", "that computes what Triton's interpreter does", is_of_run=True
+    ),
+    VerdictKind.CONSISTENT: VerdictFacts(
+        Says.WORKS, "K", "that computes what other configs of it do", is_of_run=True
+    ),
+    VerdictKind.RAN: VerdictFacts(Says.WORKS, "N", "that comes to its end", is_of_run=True),
+    VerdictKind.WRONG_RESULT: VerdictFacts(
+        Says.FAILS,
+        "W",
+        "that computes a wrong result",
+        gravity=8,
+        is_of_run=True,
+        expected="the same result, whatever the number of stages and warps",
+    ),
+    VerdictKind.RACE: VerdictFacts(
+        Says.FAILS,
+        "A",
+        "with accesses that nothing orders",
+        gravity=6,
+        is_of_run=True,
+        expected=(
+            "a barrier, a fence or a wait between the two accesses; of lanes of one store, "
+            "that one lane stores, or all the same"
+        ),
+    ),
+    VerdictKind.NONDETERMINISTIC: VerdictFacts(
+        Says.FAILS,
+        "D",
+        "whose result depends on the schedule",
+        gravity=7,
+        is_of_run=True,
+        cubin_does="whose result differs from run to run",
+    ),
+    VerdictKind.MEMORY_FAULT: VerdictFacts(
+        Says.FAILS,
+        "B",
+        "that accesses memory out of bounds or misaligned",
+        gravity=8,
+        is_of_run=True,
+        cubin_does="that accesses memory out of bounds",
+    ),
+    VerdictKind.UNINITIALISED: VerdictFacts(
+        Says.FAILS, "V", "whose result depends on what nothing wrote", gravity=7, is_of_run=True
+    ),
+    VerdictKind.HANG: VerdictFacts(
+        Says.FAILS, "X", "that never comes to its end", gravity=8, is_of_run=True
+    ),
+    VerdictKind.LAUNCH_FAILED: VerdictFacts(
+        Says.FAILS,
+        "L",
+        "that traps",
+        gravity=7,
+        is_of_run=True,
+        cubin_does="that cannot be launched, or traps",
+    ),
     VerdictKind.NOT_RUN: VerdictFacts(Says.NOTHING, "Z", is_of_run=True),
 }
 """All that the commands treat alike by; what tells two verdicts apart is in `judging`."""

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from harness.bugs.life import Chronicle, lifecycle, related
-from harness.judging.answers import is_failure
 from harness.values.bug import BugFacts, MachineState, Occasion, Seen, Sighting
 from harness.values.verdict import VerdictKind
 
@@ -179,7 +178,7 @@ def told(*nights: list[BugFacts]) -> Chronicle:
     chronicle = Chronicle()
     for run, night in enumerate(nights, start=1):
         for each in night:
-            failed = each.signature and is_failure(each.verdict)
+            failed = each.signature and each.verdict.is_failure
             chronicle.add(
                 night_of(run), each, int((each.signature or "s0")[1:]) if failed else None
             )
@@ -231,7 +230,7 @@ def test_nights_count_in_the_order_in_which_they_are_told() -> None:
 
 @pytest.mark.parametrize("kind", VerdictKind)
 def test_what_compiles_or_tells_nothing_is_no_bug(kind: VerdictKind) -> None:
-    assert is_failure(kind) == (not kind.compiles and not kind.tells_nothing)
+    assert kind.is_failure == (not kind.compiles and not kind.tells_nothing)
 
 
 def test_likeness_is_shown_and_never_across_kinds() -> None:

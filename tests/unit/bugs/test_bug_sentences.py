@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.bugs.life import Chronicle
-from harness.judging.answers import is_failure
 from harness.values.bug import BugFacts, MachineState, Occasion
 
 PTXAS = ("12.9.86", "13.0.88", "13.1.80", "13.1.115", "13.2.51", "13.3.33", "13.5.37")
@@ -31,7 +30,7 @@ def made(verdict: str = "ptxas_ice", *, flags: str = "", **words: Any) -> BugFac
 
 
 def number_of(each: BugFacts) -> int | None:
-    failed = each.signature and is_failure(each.verdict)
+    failed = each.signature and each.verdict.is_failure
     return {"s1": 1, "s2": 2}.get(each.signature or "") if failed else None
 
 

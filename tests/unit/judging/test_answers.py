@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.diff.compare import UNTOLD
-from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, is_failure, works
+from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, works
 from harness.values.verdict import VerdictKind
 
 OTHER_FAILURES = (
@@ -39,7 +39,7 @@ def answer(kind: VerdictKind, signature: str | None, stage: str = "cubin") -> Ve
 def test_a_failure_answers_by_its_signature(kind: VerdictKind) -> None:
     assert answer(kind, "followed") is VerdictAnswer.SAME
     assert answer(kind, "another") is VerdictAnswer.OTHER
-    assert is_failure(kind)
+    assert kind.is_failure
 
 
 @pytest.mark.parametrize("kind", sorted(COULD_NOT_TELL - {VerdictKind.INFRA}))
@@ -74,7 +74,7 @@ def test_sick_works_unless_sickness_is_followed_or_the_kernel_is_gone() -> None:
 def test_what_works_is_ok_whatever_is_asked(kind: VerdictKind) -> None:
     assert answer(kind, None) is VerdictAnswer.OK
     assert works(kind, None)
-    assert not is_failure(kind)
+    assert not kind.is_failure
 
 
 @pytest.mark.parametrize("followed", [VerdictKind.SICK, VerdictKind.WRONG_RESULT])

@@ -36,7 +36,7 @@ from harness.report.filing import inspect_dossier
 from harness.report.gate import Private, inspect_report
 from harness.report.gather import required_fields
 from harness.report.issue import render_report, report_document, report_page
-from harness.report.paragraphs import REQUIRED, escaped, observed_words
+from harness.report.paragraphs import REQUIRED, escaped
 from harness.values.execution import OutputFacts, RaceFacts, RunRow
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import VerdictKind
@@ -109,7 +109,7 @@ def test_search_terms_begin_with_the_most_telling() -> None:
 
 def test_every_failure_that_can_be_reported_has_words() -> None:
     told = [kind for kind in VerdictKind if not kind.tells_nothing and kind is not VerdictKind.OK]
-    assert all(observed_words(kind) for kind in told)
+    assert all(kind.facts.does for kind in told)
 
 
 def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -> None:

@@ -10,14 +10,7 @@ import msgspec
 from nights import row
 
 from harness.site.pages import CellPages, charts_of, rank_chart
-from harness.site.squares import (
-    LETTERS,
-    ToolchainKey,
-    cell_page,
-    config_grid,
-    kernel_page,
-    matrix_grid,
-)
+from harness.site.squares import ToolchainKey, cell_page, config_grid, kernel_page, matrix_grid
 from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
 from harness.values.row import Row
@@ -30,11 +23,6 @@ _decode = msgspec.json.Decoder(BugFacts).decode
 
 def facts(of: Row) -> BugFacts:
     return _decode(msgspec.json.encode(of))
-
-
-def test_every_verdict_has_a_letter_of_its_own() -> None:
-    assert set(LETTERS) == set(VerdictKind)
-    assert len(set(LETTERS.values())) == len(LETTERS)
 
 
 def test_a_value_at_an_axis_is_short() -> None:
@@ -76,7 +64,7 @@ def test_a_square_of_many_shows_the_failure_and_not_the_majority() -> None:
     (line,) = matrix_grid("sm_90a", {"scan": {toolchain: verdicts}}).lines
     (square,) = line.squares
     assert square is not None
-    assert (square.letter, square.count) == (LETTERS[VerdictKind.TIMEOUT], "90/100")
+    assert (square.letter, square.count) == (VerdictKind.TIMEOUT.facts.letter, "90/100")
     assert square.words == "90 ok, 8 infra, 2 timeout"
 
 

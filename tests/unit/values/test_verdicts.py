@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.judging.answers import COULD_NOT_TELL, is_failure
+from harness.judging.answers import COULD_NOT_TELL
 from harness.values.verdict import VERDICTS, Says, VerdictKind
 
 
@@ -18,4 +18,4 @@ def test_each_verdict_works_fails_or_could_not_tell() -> None:
         assert (kind in COULD_NOT_TELL) == (not kind.compiles and not kind.fails)
         assert (kind in COULD_NOT_TELL) == (facts.says in (Says.NOTHING, Says.OUR_LIMIT))
         # A limit of `triage` may have ended a compiler that hangs: that is a failure, too.
-        assert is_failure(kind) == (facts.says in (Says.FAILS, Says.OUR_LIMIT))
+        assert kind.is_failure == (facts.says in (Says.FAILS, Says.OUR_LIMIT))
