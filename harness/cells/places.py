@@ -28,7 +28,7 @@ from harness.store.store import Store
 from harness.tables.samples import Sample
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
-from harness.values.row import Row, RowSummary
+from harness.values.row import Row
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     capturing: Callable[[str], None] = lambda words: None  # noqa: ARG005
     planned: Callable[[int], None] = lambda cells: None  # noqa: ARG005
-    done: Callable[[Row | RowSummary], None] = lambda row: None  # noqa: ARG005
+    done: Callable[[Row], None] = lambda row: None  # noqa: ARG005
     work: Callable[[int, int], None] = lambda lowerings, assemblies: None  # noqa: ARG005
     lowered: Callable[[], None] = lambda: None
 

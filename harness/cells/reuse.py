@@ -21,7 +21,7 @@ from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.answers import LIMITS_OF_OURS
 from harness.store.schema import ResultRecord
-from harness.values.row import Row, RowSummary
+from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 CELL = "cell"
@@ -47,7 +47,7 @@ _judging_sha256 = functools.cache(functools.partial(code_sha256, *_JUDGING))
 _LIMITED = {kind.value for kind in LIMITS_OF_OURS}
 _SIGKILL = 9
 
-_decode = msgspec.json.Decoder(RowSummary).decode
+_decode = msgspec.json.Decoder(Row).decode
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ def limits_label(limits: ResourceLimits) -> str:
 
 def carried(
     last: ResultRecord | None, identity: str, limits: str
-) -> tuple[RowSummary, ResultRecord] | None:
+) -> tuple[Row, ResultRecord] | None:
     """The last result of a cell as one of this run; None where it has to be looked at again.
 
     That is what did not say anything (`infra`, somebody else's SIGKILL), and what our limits ended,
@@ -98,13 +98,12 @@ def carried(
     if last.verdict in _LIMITED and last.evidence.get(LIMITS) != limits:
         return None
     try:
-        summary = _decode(last.row)
-        if summary.signal == _SIGKILL and last.verdict not in _LIMITED:
-            return None
-        if summary.cached:
-            return summary, last
-        row = structs.replace(msgspec.json.decode(last.row, type=Row), cached=True)
+        row = _decode(last.row)
     except msgspec.MsgspecError:
         return None  # written by another version of this program
-    again = structs.replace(last, row=msgspec.json.encode(row), created=None)
-    return structs.replace(summary, cached=True), again
+    if row.signal == _SIGKILL and last.verdict not in _LIMITED:
+        return None
+    if row.cached:
+        return row, last
+    row = structs.replace(row, cached=True)
+    return row, structs.replace(last, row=msgspec.json.encode(row), created=None)

@@ -20,7 +20,7 @@ from harness.io.processes.hub import ResourceLimits
 from harness.matrix.plan import MatrixPlan
 from harness.store.schema import ResultRecord
 from harness.values.matrix import Coordinates, MatrixPlace, Override
-from harness.values.row import RowSummary
+from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 K = TypeVar("K")
@@ -148,7 +148,7 @@ class MatrixSteering(Steering):
             last = {name: self.past[name] for name in names if name in self.past}
         self.last.update(last)
         to_do: list[tuple[PlannedCell, Coordinates]] = []
-        rows: list[RowSummary] = []
+        rows: list[Row] = []
         for cell, at in cells:
             record = last.get(at.cell)
             how = self.rules.treatment(at)
@@ -158,8 +158,8 @@ class MatrixSteering(Steering):
                 to_do.append((cell, at))
                 continue
             self.settled.add(at.cell)
-            summary, taken = result
-            rows.append(summary)
+            row, taken = result
+            rows.append(row)
             (self._same if taken is record else self._again).append(taken)
         if len(self._same) + len(self._again) > _MOST_HELD:
             self.put_again()

@@ -45,16 +45,6 @@ class HasToolchain:
         return self.spill_stores + self.spill_loads
 
 
-class RowSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of a `Row` that is taken over from an earlier run."""
-
-    verdict: VerdictKind
-    reason: str
-    signature: str | None = None
-    signal: int | None = None
-    cached: bool = False
-
-
 class Row(HasToolchain, msgspec.Struct, frozen=True, kw_only=True):
     """A cell with its verdict and numbers; what is not known is None, never 0.
 

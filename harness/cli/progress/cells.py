@@ -12,7 +12,7 @@ from harness.cells.places import RunProgress
 from harness.cli.output import status_console
 from harness.cli.progress.steps import doing
 from harness.tables.summary import plural
-from harness.values.row import Row, RowSummary
+from harness.values.row import Row
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,7 +66,7 @@ class _State:
     def plan(self, cells: int) -> None:
         self.planned += cells
 
-    def finish(self, row: Row | RowSummary) -> None:
+    def finish(self, row: Row) -> None:
         self.finished += 1
         self.worked += not row.cached
         self.verdicts[row.verdict] += 1
