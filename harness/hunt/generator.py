@@ -112,15 +112,10 @@ def _domain(opcode: str, kind: str, *, is_result: bool = False) -> str:
     if words[0] == "cvt" and words[1] != "pack":
         *_, to, source = words
         kind = to if is_result else source
-        return {"tf32": "f32"}.get(
-            kind, kind if kind in TYPE_BITS else f"b{max(_bits_of(kind), 16)}"
-        )
+        bits = "b16" if kind.startswith(("e4", "e5", "e2", "e3", "ue")) else "b32"
+        return {"tf32": "f32"}.get(kind, kind if kind in TYPE_BITS else bits)
     fitting = [word for word in words if word in _FLOATS and TYPE_BITS[word] == TYPE_BITS[kind]]
     return fitting[0] if kind[0] == "b" and fitting else kind
-
-
-def _bits_of(kind: str) -> int:
-    return 16 if kind.startswith(("e4", "e5", "e2", "e3", "ue")) else 32
 
 
 def _is_closed(form: OpcodeForm) -> bool:

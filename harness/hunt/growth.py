@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 
-from gpu_emulator.ptx.text.document import Document, parse
+from gpu_emulator.ptx.text.document import parse
 from gpu_emulator.ptx.text.registers import most_live, without_scopes
 from harness.judging.ptxas.ptxas_log import FunctionUsage
 from harness.minimize.ptx.reduce import count_instructions
@@ -55,7 +55,8 @@ def growth_of(text: str, usage: FunctionUsage, target: Target) -> tuple[str, str
     spills = spilled >= _SPILLED
     if not (spills or registers >= _MANY_REGISTERS) or _SHARES.search(text):
         return None
-    live = _live(parse(text))
+    flat = without_scopes(parse(text))
+    live = max((most_live(flat, function) for function in flat.functions), default=0)
     words = f"{registers} registers, where at most {live} are live at once in the PTX"
     if spills and live <= _ENOUGH * _allowed(text, target):
         return SPILLS, f"{spilled:,} bytes of spill stores and loads with {words}"
@@ -87,11 +88,6 @@ def slowest_pass(log: str) -> str:
     for line in _TIMED.finditer(log):
         seconds[line[2]] = seconds.get(line[2], 0.0) + float(line[1])
     return max(seconds, key=seconds.__getitem__, default="")
-
-
-def _live(document: Document) -> int:
-    flat = without_scopes(document)
-    return max((most_live(flat, function) for function in flat.functions), default=0)
 
 
 def _allowed(text: str, target: Target) -> int:

@@ -82,9 +82,10 @@ class _FunctionReader:
                 yield "a load does not say what is masked"
             if name in ("tt.reduce", "tt.scan") and not self._is_associative(op):
                 yield f"{name} depends on its order"
-            step = _STEP.search(header) if name == "scf.for" else None
-            if step and not self._is_positive(step[1]):
-                yield "the step of a loop is not a positive number"
+            if name == "scf.for" and (step := _STEP.search(header)):
+                number = self._number(step[1])
+                if number is None or number[0] <= 0:
+                    yield "the step of a loop is not a positive number"
         if any(line.lstrip().startswith("^") for line in self._outside_of_regions()):
             yield "it has several blocks"
         yield from self._of_memory()
@@ -111,10 +112,6 @@ class _FunctionReader:
             return int(match[1]), int(match[2])
         # What a launch gives is positive, and may have any number of bits.
         return (1, 0) if name in self.arguments else None
-
-    def _is_positive(self, name: str) -> bool:
-        number = self._number(name)
-        return number is not None and number[0] > 0
 
     def _of_number(self, name: str, op: IrOperation) -> Iterator[str]:
         [*_, by] = _operands(op) or [""]

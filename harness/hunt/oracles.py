@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -191,7 +192,9 @@ class Oracles:
                     vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key
                 )
                 return {numbers[0]: answer} if len(numbers) == 1 else {}
-            places = {_place(starts, error.line) for error in log.errors if error.line}
+            places = {
+                max(bisect_right(starts, error.line) - 1, 0) for error in log.errors if error.line
+            }
             if not places and len(numbers) > 1:
                 return {}
             answer = HuntAnswer(vote=Vote.REFUSED, words=verdict.reason)
@@ -440,10 +443,6 @@ def body_of(text: str) -> str:
 def _start_of_entry(text: str) -> int:
     match = _ENTRY.search(text)
     return text.rfind("\n", 0, match.start()) + 1 if match else len(text)
-
-
-def _place(starts: Sequence[int], line: int) -> int:
-    return max((place for place, start in enumerate(starts) if start <= line), default=0)
 
 
 class AskedTogether:

@@ -122,7 +122,7 @@ class MinimizedFolder:
             return self._resumed(original)
         create_folder(self.path)
         self.write(self.original.name, original)
-        self.keep(original)
+        self.write(self.best.name, original)
         return self
 
     def _resumed(self, original: str) -> MinimizedFolder:
@@ -159,10 +159,6 @@ class MinimizedFolder:
             for name, value in self.subject.items()
             if there.get(name, value) != value
         )
-
-    def keep(self, text: str) -> None:
-        """This is the best so far; errors are those of `write`."""
-        self.write(self.best.name, text)
 
     def write(self, name: str, content: str | bytes, *, executable: bool = False) -> None:
         """Write one file whole.
@@ -492,7 +488,7 @@ class LevelReduction(Generic[T]):
         if text == self.best:
             return
         self.best, self.size = text, self.level.size_of(text)
-        self.folder.keep(text)
+        self.folder.write(self.folder.best.name, text)
         self.history.append(text)
         if sum(map(len, self.history)) > _MAX_HISTORY:
             self.history[1:-1:2] = []
@@ -600,7 +596,7 @@ async def reduce_level(
         max_tests=options.tests,
         notes=notes,
     )
-    folder.keep(best)
+    folder.write(folder.best.name, best)
     await work.run(is_reduced=_begins_at_the_end(task, work))
     if level.remarks:
         work.notes += await level.remarks(work)
