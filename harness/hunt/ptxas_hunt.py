@@ -78,7 +78,7 @@ _LONGEST_VARIANT = 10.0
 # How much of what may go alone is tried together: all of it, then less, in several orders.
 _SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15)
 
-Step = tuple[frozenset[str], frozenset[str]]
+_Step = tuple[frozenset[str], frozenset[str]]
 """What a step of a reduction does: the lines that go, and those that come."""
 
 
@@ -96,7 +96,7 @@ class HuntedPtxas(HuntedCompiler):
     head: str = ""
     grown: list[str] = field(default_factory=list)
     walked: dict[int, set[str]] = field(default_factory=dict)
-    refused: set[Step] = field(default_factory=set)
+    refused: set[_Step] = field(default_factory=set)
 
     async def ask(self, programs: Sequence[HuntCase], number: int) -> list[HuntAnswer]:
         return await self.oracles.ask(programs, screens=(number + 1) % _ALL_LEVELS != 0)
@@ -240,7 +240,7 @@ class HuntedPtxas(HuntedCompiler):
         may go alone, as much as may go together. None where the program turns out to be of a cause
         that came up in the meantime.
         """
-        best, tried, failed = asked.text, {asked.text}, set[Step]()
+        best, tried, failed = asked.text, {asked.text}, set[_Step]()
         draw = random.Random(asked.seed)  # noqa: S311 - to repeat, not to hide
 
         async def smaller(candidates: Iterable[Document], *, again: bool = False) -> list[str]:
@@ -249,7 +249,7 @@ class HuntedPtxas(HuntedCompiler):
             What failed before is asked `again` where nothing else is left.
             """
             size, lines = size_of(best), set(best.splitlines())
-            new: list[tuple[tuple[int, int], str, Step, Document]] = []
+            new: list[tuple[tuple[int, int], str, _Step, Document]] = []
             for document in candidates:
                 text = str(document)
                 of_text = len(document.instructions), len(text)

@@ -598,13 +598,17 @@ async def reduce_ptx(
     work = _PtxReduction(
         document=parse(text), is_interesting=is_interesting, effort=effort, watch=watch
     )
-    if always:
-        return await _reduce(
-            work,
-            allowed=undefined_registers(work.document),
-            named=undeclared(work.document) | _SPECIAL,
-        )
-    return await (_reduce_defined(work) if defined else _reduce(work))
+    if defined and not always:
+        return await _reduce_defined(work)
+    reducer = work.reducer()
+    strategy = _Strategy(
+        reducer,
+        ballasts(tidied(work.document)),
+        allowed=undefined_registers(work.document) if always else None,
+        named=undeclared(work.document) | _SPECIAL if always else None,
+    )
+    is_minimal = await strategy.run()
+    return _result(reducer, reducer.best, is_minimal=is_minimal)
 
 
 @dataclass(kw_only=True)
@@ -638,15 +642,6 @@ class _PtxReduction:
             effort=replace(self.effort, max_tests=budget),
             watch=hear,
         )
-
-
-async def _reduce(
-    work: _PtxReduction, *, allowed: Counter[str] | None = None, named: frozenset[str] | None = None
-) -> Reduction[str]:
-    reducer = work.reducer()
-    kinds = ballasts(tidied(work.document))
-    is_minimal = await _Strategy(reducer, kinds, allowed=allowed, named=named).run()
-    return _result(reducer, reducer.best, is_minimal=is_minimal)
 
 
 async def _reduce_defined(work: _PtxReduction) -> Reduction[str]:
