@@ -10,8 +10,7 @@ in float64), `numerics` (what state dtypes change), `launches` (a thousand, a la
 that is half busy), `configs` (each, at 16k tokens), `times` (against mamba-ssm's five kernels,
 everything tuned at each size, in turns), `waiting` (copies that leave something out),
 `once` (launches for a profiler or a sanitizer); and without a GPU `table` (the Markdown of
-docs/measured/ssd.md), `parts` (that of `waiting`), `plot` (its pictures) and `ranking` (what
-`triage rank --json` wrote, against the times of `configs`).
+docs/measured/ssd.md), `parts` (that of `waiting`) and `plot` (its pictures).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN401, FBT003, PLC0415, SLF001 - Triton's code, and mamba-ssm's own
@@ -217,7 +216,7 @@ def times(rows: Rows, sizes: list[int], chunks: list[int]) -> None:
 
 
 def configs(rows: Rows) -> None:
-    """Every config at the repro's own shape, for the ranking without running."""
+    """Every config at the repro's own shape."""
     arguments, options = shape(16384)
     for chunk in CHUNKS:
         kept = fused.fits(fused.CONFIGS, {"CHUNK": chunk})
@@ -404,37 +403,6 @@ def table(path: Path) -> None:
         cells = [f"{ms:.3f} ({chunk})" for ms, chunk in (best[n] for n in ("five", *STATES))]
         wide, narrow = (f"{five / best[name][0]:.2f}" for name in STATES)
         print(f"| {seqlen:,} | {cells[0]} | {cells[1]} | {wide} | {cells[2]} | {narrow} |")
-
-
-def ranking(path: Path, ranked: list[Path]) -> None:
-    """Markdown: the order of each launch without running it, against the times of `configs`."""
-    from harness.workaround.rank.order import quality_of
-
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    samples = {row["chunk"]: row["samples"] for row in rows if row["part"] == "configs"}
-    print("| launch | configs | correlation of ranks | first choice | best of three |")
-    print("|---|---|---|---|---|")
-    for file in ranked:
-        for order in json.loads(file.read_text())["launches"]:
-            words = order["launch"]
-            state = "float16" if "float16" in words else "float32"
-            chunk = next((own for own in CHUNKS if f"chunk_size={own}" in words), 128)
-            times = {
-                json.dumps(json.loads(name.split(" ", 1)[1]), sort_keys=True): statistics.median(ms)
-                for name, ms in samples[chunk].items()
-                if name.startswith(state)
-            }
-            pairs = []
-            for config in order["configs"]:
-                word = {"maxnreg": None} | config["config"]
-                time_of = times.get(json.dumps(word, sort_keys=True))
-                if time_of and config["expected"]:
-                    pairs.append((config["expected"], time_of))
-            found = quality_of(*zip(*pairs, strict=True))
-            print(
-                f"| {state}, chunk {chunk} | {found.configs} | {found.spearman:.2f} "
-                f"| +{found.first:.1%} | +{found.top_three:.1%} |"
-            )
 
 
 # Of middle brightness: on a white page and on a black one.
@@ -634,7 +602,6 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     parser.add_argument("--chunks", type=int, nargs="*", default=CHUNKS)
     parser.add_argument("--states", nargs="*", default=STATES)
-    parser.add_argument("--ranked", type=Path, nargs="*", default=[])
     asked = parser.parse_args()
     sys.path[:0] = asked.packages
     rows = Rows(asked.out)
@@ -649,8 +616,6 @@ def main() -> None:
             parts(asked.out)
         elif part == "plot":
             plot(asked.out)
-        elif part == "ranking":
-            ranking(asked.out, asked.ranked)
         elif part == "numerics":
             numerics(rows, asked.sizes[0], asked.chunks)
         elif part == "options":

@@ -30,7 +30,7 @@ blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
 minimize Reduce a failure to the smallest input that shows it.
 report Write an issue that upstream can act on, and check it.
 workaround Find what can be done today, and prove it.
-rank Order the configs of a kernel by their expected time.
+rank Order the configs of a kernel by time, or by spills and occupancy.
 matrix Run a whole matrix, and say what changed.
 pr Say what a pull request does to the machine code.
 binaries List the kernels of finished binaries, and what changed in them.

@@ -44,7 +44,6 @@ from harness.matrix.pull_request import (
     base_of,
     comments_alone,
     compare_sides,
-    firsts_lost,
     head_of,
     last_run,
     lines_of_worse,
@@ -53,7 +52,7 @@ from harness.matrix.pull_request import (
 from harness.matrix.pull_request_forms import as_junit, as_markdown, as_sarif, pr_document, pr_said
 from harness.store.artifacts import DATABASE
 from harness.store.store import Store
-from harness.values.change import Changes, FirstLost, PullRequest
+from harness.values.change import Changes, PullRequest
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix, VersionChoice
 from harness.values.target import Target
@@ -213,9 +212,6 @@ def _of_folders(
             is_whole=not failures,
         )
         lines = lines_of_worse(result, store, head)
-        firsts: tuple[FirstLost, ...] = ()
-        if before and result.same_code < len(result.cells):
-            firsts = run_to_the_end(firsts_lost(result, before, after, named, store, options))
     ran = after.report
     notes = tuple(dict.fromkeys((*ran.warnings, *sorted(old & set(ran.failures)))))
     return structs.replace(
@@ -225,7 +221,6 @@ def _of_folders(
         command=options.work.command,
         lines=lines,
         unexpected=ran.unexpected,
-        firsts=firsts,
         renamed=tuple(renaming(named)),
         failures=failures,
         notes=notes,

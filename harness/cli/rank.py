@@ -1,4 +1,4 @@
-"""`triage rank`: the configs of a kernel by their time.
+"""`triage rank`: the configs of a kernel by their time, or by spills and occupancy.
 
 Example:
   triage rank --kernel mamba2_chunk_scan_fwd --sm 90a
@@ -36,7 +36,7 @@ class _RankOptions(
     Options, rules=[goes_with("--measure", "--on", "--runner", "--pack", "--import")]
 ):
     words: SelectionOptions = selection_options(kernel_required=False)
-    measure: bool = option(help="Time the configs on a GPU, and hold the order to it.")
+    measure: bool = option(help="Time the configs on a GPU: the fastest first.")
     gpu: GpuOptions = gpu_option("--measure: this machine's GPU.", GPU)
     documents: tuple[Path, ...] = option(
         "--again",
@@ -44,17 +44,20 @@ class _RankOptions(
         metavar="FILE",
         help="Order what `--measure --json` wrote before (.xz, too). Repeatable.",
     )
-    as_markdown: bool = option("--markdown", help="How good the orders are, as a table.")
+    as_markdown: bool = option(
+        "--markdown", help="How good the order without times is where there are times, as a table."
+    )
     how: CompileOptions = execution_options()
     as_json: bool = json_option()
 
 
 @verb()
 def command(options: _RankOptions) -> None:
-    """Order the configs of a kernel by what compilers tell of their time, without running them.
+    """Order the configs of a kernel: the fastest first, where a GPU times them (--measure).
 
-    It says how sure the order is, and where it cannot tell. With --measure a GPU says how good it
-    is: the correlation of ranks, and how much slower the first choices are than the best.
+    Without it by what can be launched, spilled bytes and occupancy: this is not an order of times.
+    Where there are times it says how near the two are: the correlation of ranks, and how much
+    slower the first choices are than the best.
     """
     if options.documents:
         try:
@@ -77,7 +80,7 @@ def command(options: _RankOptions) -> None:
     elif any(launch.quality for launch in report.launches):
         print_text(ranks_as_markdown(report))
     else:
-        raise UsageError("--markdown says how good orders are: nothing was measured")
+        raise UsageError("--markdown needs a launch of which three configs were measured")
 
 
 def _unpacked(path: Path) -> bytes:

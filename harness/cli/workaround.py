@@ -99,8 +99,8 @@ def command(options: _WorkaroundOptions) -> int:
 
     Tries other configs, parameters of the launch, ptxas' flags, other ptxas and Tritons, and what
     helps of these together. Two lists: what helps today without touching the source, and the
-    best there is; each by the time that the model of `triage rank` expects, or a GPU measured. All
-    of it is compiled again from nothing; what is known of the numerics is said, and what to paste.
+    best there is; each by what a GPU measured, else by spills and occupancy. All of it is compiled
+    again from nothing; what is known of the numerics is said, and what to paste.
     """
     patch = options.patch
     is_sass, way = options.gpu.on == SASS, options.gpu.way() if options.gpu.is_named else None

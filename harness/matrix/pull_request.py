@@ -44,13 +44,10 @@ from harness.store.artifacts import UnusableArtifactError
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.values.cell import CellId, program_of
-from harness.values.change import Change, ChangeKind, Facts, FirstLost, PullRequest
+from harness.values.change import Change, ChangeKind, Facts, PullRequest
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
-from harness.values.kernel import Config
 from harness.values.matrix import Matrix
 from harness.values.toolchain import PTX
-from harness.workaround.rank.order import RankedLaunch, first_lost
-from harness.workaround.rank.ranking import ranked_cells
 
 _GIT = ("git", "-c", "core.fsmonitor=false")
 """A clone that came as an archive may name a program as its monitor of files."""
@@ -70,8 +67,6 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 class SideRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run of a side, and the cells that its launches have."""
 
-    side: Side
-    matrix: Matrix
     report: MatrixReport
     cells: tuple[PlannedCell, ...]
 
@@ -265,7 +260,7 @@ async def run_side(
         for cell in cells:
             if cell.launch:
                 _check_reads(cell.launch.capture.value.reads.files, cell.cell, side, never)
-        return SideRun(side=side, matrix=mine, report=report, cells=tuple(cells))
+        return SideRun(report=report, cells=tuple(cells))
 
 
 def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) -> None:
@@ -282,52 +277,6 @@ def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) ->
                 "package is installed in editable mode from a folder that is not searched; set "
                 "PYTHONPATH=FOLDER, relative to the checkout"
             )
-
-
-async def firsts_lost(
-    result: PullRequest,
-    base: SideRun,
-    head: SideRun,
-    named: Mapping[LaunchName, LaunchName],
-    store: Store,
-    options: MatrixOptions,
-) -> tuple[FirstLost, ...]:
-    """Launches whose machine code changed and whose predicted fastest config is another one.
-
-    `named` says what the launches of base are in head.
-
-    Raises:
-        StorageError: results cannot be read or written.
-    """
-    moved = (*result.changes.changes, *result.changes.informational, *result.other_code)
-    names = {change.facts.cell for change in moved if not change.facts.is_executed}
-    known = {facts.cell for facts in result.cells}
-    sides = [
-        [(cell, _in_head(cell.cell, own)) for cell in run.cells]
-        for run, own in ((base, named), (head, dict[LaunchName, LaunchName]()))
-    ]
-    changed = {_launch(at) for side in sides for _, at in side if str(at) in names}
-    orders: list[dict[CellId, RankedLaunch]] = []
-    for run, side in zip((base, head), sides, strict=True):
-        launches: dict[CellId, list[PlannedCell]] = {}
-        for cell, at in side:
-            if str(at) in known and _launch(at) in changed:
-                launches.setdefault(_launch(at), []).append(cell)
-        with _inside(run.side):
-            async with matrix_bench(store, options, run.matrix) as bench:
-                ranked = {key: await ranked_cells(bench, cells) for key, cells in launches.items()}
-        orders.append(ranked)
-    pairs = ((orders[0][key], order) for key, order in orders[1].items() if key in orders[0])
-    return tuple(filter(None, (first_lost(*pair) for pair in pairs)))
-
-
-def _launch(cell: CellId) -> CellId:
-    return replace(cell, config=Config.of({}))
-
-
-def _in_head(cell: CellId, named: Mapping[LaunchName, LaunchName]) -> CellId:
-    own = LaunchName(cell.kernel, cell.launch)
-    return replace(cell, **named.get(own, own)._asdict())
 
 
 def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, tuple[str, int]]:

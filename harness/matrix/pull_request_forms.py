@@ -22,7 +22,7 @@ from harness.diff.diff_words import (
 from harness.diff.sets import does_work
 from harness.tables.file_templates import foreign_cell, markdown_code
 from harness.tables.said import SaidLine, say
-from harness.values.change import Change, ChangeKind, ConfigSet, Facts, FirstLost, PullRequest
+from harness.values.change import Change, ChangeKind, ConfigSet, Facts, PullRequest
 from harness.values.kernel import Config
 
 MARK = "<!-- kernel-triage: pull request -->"
@@ -52,20 +52,7 @@ def pr_said(result: PullRequest) -> list[SaidLine]:
     said = changes_said(
         result.changes, informational=True, sides=_sides(result), calm=_calm(result)
     )
-    more = (*result.renamed, *_predicted(result), _code_words(result))
-    return [*said, *map(say, more)]
-
-
-def _predicted(result: PullRequest) -> list[str]:
-    """By config what was predicted to be the fastest, as `triage rank` orders them."""
-    lines = []
-    for lost in result.firsts:
-        now = "no longer works"
-        if lost.rank and lost.expected:
-            now = f"is now number {lost.rank}, at {lost.expected:.1f} times the time of the first"
-        words = f"{lost.config} was predicted to be the fastest and {now}; the first is"
-        lines.append(f"{lost.place}: {words} {lost.first}")
-    return lines
+    return [*said, *map(say, (*result.renamed, _code_words(result)))]
 
 
 def _sides(result: PullRequest) -> str:
@@ -111,7 +98,6 @@ class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
     `other_code` those whose code is another one with the same numbers, `unexpected` the failures of
     head that no matrix expects. `renamed` says which
     launches have another name in base, `failures` which could be captured there alone.
-    `predicted` are launches whose predicted fastest config is another one, as `triage rank` orders.
     """
 
     informational: Sequence[ChangedCell]
@@ -122,7 +108,6 @@ class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
     other_code: int
     unexpected: int
     alive: Sequence[ConfigsAlive]
-    predicted: Sequence[FirstLost]
     not_compiled_because: str | None
     renamed: Sequence[str]
     failures: Sequence[str]
@@ -143,7 +128,6 @@ def pr_document(result: PullRequest) -> PullRequestDocument:
             ConfigsAlive(_place(each), each.older, each.newer, each.toolchain, each.spills)
             for each in result.changes.sets
         ],
-        predicted=result.firsts,
         not_compiled_because=None if result.unreached is None else _code_words(result),
         renamed=result.renamed,
         failures=result.failures,
@@ -208,9 +192,6 @@ def as_markdown(result: PullRequest) -> str:
                 for each in lost[:50]
             ),
         ]
-    if result.firsts:
-        lines += ["", "**Predicted fastest config** (compiled, not measured)", ""]
-        lines += [f"- {foreign_cell(words)}" for words in _predicted(result)[:20]]
     every = [*worse, *better, *gaps, *others, *result.changes.informational, *result.other_code]
     lines += _picture(every)
     lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000 - len(_FOOT))

@@ -23,7 +23,7 @@ from harness.site.squares import (
     rows_page,
     toolchain_of_cell,
 )
-from harness.tables.charts import Chart, Frame, charts_over, ticks
+from harness.tables.charts import Chart, Frame, charts_over
 from harness.tables.rows import figure
 from harness.tables.said import tone_of
 from harness.values.bug import Bug, BugFacts, Seen
@@ -32,7 +32,7 @@ from harness.values.limits import Limits, limits_of
 from harness.values.row import Row
 from harness.workaround.rank.order import KeptRank
 
-# Numbers over toolchains, and predicted ranks, as points of a drawing.
+# Numbers over toolchains as points of a drawing.
 
 
 _FRAME = Frame(width=420, height=236, left=52, right=22, top=14, bottom=102)
@@ -131,65 +131,6 @@ def _together(names: Sequence[str]) -> str:
     return words if is_plain or len(names) == 1 else f"{names[0]} +{len(names) - 1}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPoint:
-    """One config: its predicted rank from 1, and its measured milliseconds where it was timed.
-
-    `expected` is its expected cost over the least; `x` and `y` are in units of the drawing.
-    """
-
-    rank: int
-    label: str
-    verdict: str
-    expected: float | None
-    time: float | None
-    x: float
-    y: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankChart:
-    """Predicted ranks against measured times; `best` is the least of these, None without any."""
-
-    kept: KeptRank
-    points: tuple[RankPoint, ...]
-    best: float | None
-    most: float | None
-    ticks: tuple[tuple[float, float], ...]
-    frame: Frame = _FRAME
-
-
-def rank_chart(rank: KeptRank) -> RankChart:
-    """The chart of an order that is kept."""
-    times = [config.time for config in rank.configs if config.time is not None]
-    most = max(times, default=None)
-    least_cost = min(
-        (config.cost for config in rank.configs if config.cost is not None), default=None
-    )
-    points = []
-    for index, ranked in enumerate(rank.configs):
-        points.append(
-            RankPoint(
-                rank=index + 1,
-                label=ranked.label,
-                verdict=ranked.verdict,
-                expected=ranked.cost / least_cost
-                if ranked.cost is not None and least_cost
-                else None,
-                time=ranked.time,
-                x=_FRAME.x(index, len(rank.configs)),
-                y=_FRAME.y(ranked.time, most) if ranked.time is not None and most else None,
-            )
-        )
-    return RankChart(
-        kept=rank,
-        points=tuple(points),
-        best=min(times, default=None),
-        most=most,
-        ticks=tuple((tick, _FRAME.y(tick, most)) for tick in ticks(most)) if most else (),
-    )
-
-
 _MOST_LAUNCHES = 40
 _CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
 
@@ -202,7 +143,7 @@ class KernelView:
     target: str
     cells: int
     letters: tuple[squares.Square, ...]
-    launches: tuple[tuple[squares.SquareGrid, tuple[KernelChart, ...], RankChart | None], ...]
+    launches: tuple[tuple[squares.SquareGrid, tuple[KernelChart, ...], KeptRank | None], ...]
     command: str
     left_out: str = ""
 
@@ -236,7 +177,7 @@ def kernel_view(
             (
                 squares.config_grid(launch, cells_of_launch, href_of, most // len(shown)),
                 tuple(charts_of(cells_of_launch, limits, pair)),
-                rank_chart(ranks[launch]) if launch in ranks else None,
+                ranks.get(launch),
             )
             for launch, cells_of_launch in shown
         ),

@@ -231,20 +231,6 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         return 5 if strict_fixed and (self.counts.get(ChangeKind.FIXED) or self.surprises) else 0
 
 
-class FirstLost(msgspec.Struct, frozen=True, kw_only=True):
-    """The config that was predicted to be the fastest of a launch, and is no longer.
-
-    `rank` is its place in head, from 1, and `expected` its cost there, where the first one's is 1;
-    both are None where it does not work any more. `first` is the config in its place.
-    """
-
-    place: str
-    config: str
-    rank: int | None
-    expected: float | None
-    first: str
-
-
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a change does to machine code.
 
@@ -253,8 +239,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     `unexpected` counts the failures of head that no expectation has, `failures` are launches that
     could be captured in base alone. `lines` are the places of what got worse, by cell: paths below
     head, and lines from 1. `renamed` says which launches have another name in head. `unreached` are
-    the files that differ, in comments alone, where nothing was compiled for that reason. `firsts`
-    are launches whose predicted fastest config is another one.
+    the files that differ, in comments alone, where nothing was compiled for that reason.
     """
 
     changes: Changes
@@ -267,7 +252,6 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     unexpected: int = 0
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    firsts: tuple[FirstLost, ...] = ()
     renamed: tuple[str, ...] = ()
     lines: Mapping[str, tuple[str, int]] = {}
     unreached: tuple[str, ...] | None = None

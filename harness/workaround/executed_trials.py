@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from harness.cells.evaluate import Evaluated
+from harness.frontends.assemble import kept_times
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end
@@ -163,6 +164,26 @@ async def measure_candidates(
     if isinstance(timed, str):
         return timed
     return judge_timed(today[1], [candidate for _, candidate in candidates], timed)
+
+
+def judge_kept(
+    store: Store, today: Row, candidates: Sequence[Candidate]
+) -> tuple[Row, list[Candidate], list[str]]:
+    """As `judge_timed`, of what one GPU measured before of today's cubin and of a candidate's.
+
+    Without such times nothing is judged.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    cubins = {candidate.row.cubin_sha256 for candidate in candidates}
+    for device, times in kept_times(store, today).items():
+        if today.cubin_sha256 in times and cubins & times.keys():
+            from harness.run.gpu.timed_launches import TimedLaunch  # noqa: PLC0415 - numpy: 0.1 s
+
+            timed = {cubin: TimedLaunch(device=device, time=times[cubin]) for cubin in times}
+            return judge_timed(today, candidates, timed)
+    return today, list(candidates), []
 
 
 def judge_timed(

@@ -99,22 +99,6 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedSpeed:
-    """A candidate is expected to be so many `times` as fast as today's config.
-
-    The truth lies between `least` and `most` with a probability of 90 %. `device` measured the
-    cubins before; else it is what the model of `triage rank` says. `not_apart` are the changes of
-    its list that may be faster or slower than it: that cannot be determined.
-    """
-
-    times: float
-    least: float
-    most: float
-    device: str | None = None
-    not_apart: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A setting that is better, compiled again from nothing (`row`).
 
@@ -130,7 +114,6 @@ class Candidate:
     numerics: Numerics
     paste: tuple[str, ...]
     speedup: Speedup | None = None
-    expected: ExpectedSpeed | None = None
 
     @property
     def is_for_today(self) -> bool:
@@ -138,6 +121,22 @@ class Candidate:
         return all(
             step.kind.keeps_source or (step.kind is SettingKind.CONFIG and self.is_listed)
             for step in self.steps
+        )
+
+    @property
+    def tier(self) -> tuple[bool, ...]:
+        """What is shown before other candidates, whatever its figures: what sorts first.
+
+        What is for today; what optimises as before, as the figures do not tell what slower code
+        costs; for today, what leaves the compiler of other kernels alone, and a newer one of these
+        before an older one.
+        """
+        tritons = [step for step in self.steps if step.kind is SettingKind.TRITON]
+        return (
+            not self.is_for_today,
+            lowers_optimisation(self.setting.flags),
+            self.is_for_today and bool(tritons),
+            any(step.is_downgrade for step in tritons),
         )
 
     @property
@@ -192,14 +191,12 @@ class WorkaroundReport:
 _TODAY = "For today, without touching the source"
 _BEST = "The best there is, with a change of the source"
 _RANKING = (
-    "In each list the likely fastest first. `expected` is how many times as fast as now, by the\n"
-    "model of `triage rank`, which was fitted to an H200; - is what it does not know. Where two\n"
-    "are too near, what changes less comes first. All were compiled again from nothing; nothing\n"
-    "was run on a GPU."
+    "By the verdict, spilled bytes of a block, occupancy and what changes less: this is not an\n"
+    "order of times, nothing was run on a GPU. All were compiled again from nothing."
 )
 _MEASURED = (
-    "In each list the fastest first, as measured in turns, L2 cache flushed, medians. All were "
-    "compiled\nagain from nothing."
+    "In each list the fastest first, by the medians of times that a GPU measured. All were\n"
+    "compiled again from nothing."
 )
 _EMULATED = "Each cubin was emulated: it says what is right. `--on gpu` says how long each takes."
 _PROVED = {Equivalence.EMULATED: "compiled again from nothing, and executed"}
@@ -252,7 +249,6 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
             BLANK,
             say(f"{number}. {candidate.change}", Tone.HEAD),
             *(say(f"   {line}") for line in candidate.explanation),
-            *(say(f"   {line}", Tone.FAINT) for line in _expected(candidate)),
             say(f"   {numerics.known.value}: {numerics.reason}", Tone.FAINT),
             *(say(f"     {line}", Tone.NOTE) for line in candidate.paste),
         ]
@@ -272,8 +268,7 @@ def _grid(
         GridColumn(title="change", wraps=True, folds=True),
         GridColumn(title="verdict"),
         GridColumn(title="numerics"),
-        *(GridColumn(title=title, is_number=True) for title in (*_timed(report), "expected")),
-        *(GridColumn(title=title, is_number=True) for title in numbers),
+        *(GridColumn(title=title, is_number=True) for title in (*_timed(report), *numbers)),
     ]
     rows = list(before)
     for number, candidate in candidates:
@@ -301,15 +296,13 @@ def _timed(report: WorkaroundReport) -> tuple[str, ...]:
 
 
 def _times(report: WorkaroundReport, row: Row, candidate: Candidate | None) -> list[str]:
-    expected = candidate.expected if candidate else None
-    words = f"{expected.times:.1f}x" if expected else "-"
     if not _timed(report):
-        return [words]
+        return []
     speedup = candidate.speedup if candidate else None
     faster = f"{speedup.times:.2f}x" if speedup and speedup.times else "-"
     if speedup and speedup.is_ambiguous:
         faster += " ambiguous"
-    return [f"{row.time_ms.median:.3f}" if row.time_ms else "-", faster, words]
+    return [f"{row.time_ms.median:.3f}" if row.time_ms else "-", faster]
 
 
 def _line(
@@ -330,21 +323,6 @@ def _line(
         numerics,
         *map(say, (*times, *numbers)),
     )
-
-
-def _expected(candidate: Candidate) -> list[str]:
-    expected = candidate.expected
-    if expected is None:
-        return []
-    if expected.device:
-        return [f"measured before on {expected.device}: {expected.times:.2f} times as fast"]
-    span = f"{expected.least:.1f} to {expected.most:.1f}"
-    words = f"expected: {expected.times:.1f} times as fast ({span})"
-    if lowers_optimisation(candidate.setting.flags):
-        words += ", by weights from code that is fully optimised"
-    if expected.not_apart:
-        words += f"; may be faster or slower than: {'; '.join(expected.not_apart)}"
-    return [words]
 
 
 def _patch(patch: Patch) -> list[Block]:
@@ -416,7 +394,6 @@ def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
             "stable_max_rel": numerics.stable_max_rel,
             "bad_frac": numerics.bad_frac,
             "list": "today" if candidate.is_for_today else "best",
-            "expected": asdict(candidate.expected) if candidate.expected else None,
             "measured": asdict(candidate.speedup) if candidate.speedup else None,
             "spill_bytes_per_block": spill_bytes_per_block(candidate.row),
             "in_list": candidate.is_listed,

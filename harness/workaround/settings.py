@@ -5,8 +5,7 @@ config, parameters of the launch, ptxas' flags, ptxas, Triton. A workaround is a
 better than the one that it starts from.
 
 What is better is decided by figures that need no disassembly; they choose where the search goes on
-and what is shown. The order of what is shown is that of `harness.workaround.expected`. Nothing here
-has been run. The order of criteria (`merit`), and why:
+and what is shown, and order it. Nothing here has been run. The criteria (`merit`), and why:
 
 1. The verdict: healthy, then sick, then what does not work at all.
 2. Spill traffic: bytes that ptxas says a thread stores and loads, times the threads of a block,
@@ -69,7 +68,7 @@ def spill_bytes_per_block(row: Row) -> int | None:
 
 
 def merit(row: Row, turns: float = 1.0) -> tuple[float, ...]:
-    """Sorts the likely faster first; what is not known counts as worst.
+    """Sorts what works, spills less and is not held back first; what is not known counts as worst.
 
     `turns` is how many times as often the code is run, for all that is known.
     """

@@ -30,11 +30,11 @@ from harness.workaround.executed_trials import (
     EXECUTED_KINDS,
     Executions,
     emulated_numerics,
+    judge_kept,
     keep,
     keep_packed,
     measure_candidates,
 )
-from harness.workaround.expected import in_order_of_time
 from harness.workaround.numerics import Judge
 from harness.workaround.result import Candidate, Equivalence, WorkaroundReport
 from harness.workaround.search import explore
@@ -267,6 +267,10 @@ class _Search:
                 baseline, candidates, more = measured
                 report = replace(report, baseline=baseline)
                 notes += more
+        elif not options.on:
+            baseline, candidates, more = judge_kept(trials.bench.store, home.row, candidates)
+            report = replace(report, baseline=baseline)
+            notes += more
         patch = None
         if not options.on:
             from harness.workaround.patch import make_patch  # noqa: PLC0415 - libcst: 0.3 s
@@ -338,7 +342,7 @@ class _Search:
         home = trials.start
         own = {*self.plan.configs, *(attempt.setting.config for attempt in self.listed)}
         notes: list[str] = []
-        candidates: list[tuple[Candidate, Attempt]] = []
+        candidates: list[Candidate] = []
         proofs: list[Attempt | str] = []
         # The best first: where time is short, it is not the best that stays without a proof.
         for at in range(0, len(chosen), trials.bench.jobs):
@@ -376,9 +380,14 @@ class _Search:
                 numerics=numerics,
                 paste=paste_lines(steps, proof, is_listed=is_listed),
             )
-            candidates.append((candidate, proof))
-        candidates.sort(key=lambda pair: rank_key(trials.origin, pair[0].setting, pair[0].row))
-        return in_order_of_time(trials.bench, home, candidates), notes
+            candidates.append(candidate)
+        candidates.sort(
+            key=lambda candidate: (
+                candidate.tier,
+                rank_key(trials.origin, candidate.setting, candidate.row),
+            )
+        )
+        return candidates, notes
 
     async def _prove(self, setting: Setting) -> Attempt | str:
         try:

@@ -1,4 +1,4 @@
-"""`triage rank`: configs are compiled, ordered by what compilers tell, and timed where asked."""
+"""`triage rank`: configs are compiled, timed where asked, and ordered."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.evaluate import evaluate
 from harness.cells.places import CompileOptions, record_of, work
-from harness.frontends.assemble import Inspection
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import in_parallel
-from harness.judging.ptxas.sass import code_sections, loops_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.workaround.rank.model import Features, features_of
 from harness.workaround.rank.order import (
     KeptConfig,
     KeptRank,
@@ -41,15 +38,11 @@ class MeasuredError(ValueError):
     """The text is not such a document; one line that says why."""
 
 
-class _Config(msgspec.Struct):
-    features: Features | None = None
-
-
 class _Launch(msgspec.Struct):
     kernel: str
     launch: str
     target: str
-    configs: list[msgspec.Raw]
+    configs: list[Row]
 
 
 class _Document(msgspec.Struct):
@@ -68,21 +61,18 @@ def rank_again(texts: Sequence[bytes]) -> RankReport:
     for text in texts:
         try:
             document = msgspec.json.decode(text, type=_Document)
-            launches += [_ranked(launch) for launch in document.launches]
+            launches += [
+                RankedLaunch.ordered(
+                    (launch.kernel, launch.launch, launch.target),
+                    [RankedConfig(row=row) for row in launch.configs],
+                )
+                for launch in document.launches
+            ]
         except (msgspec.MsgspecError, ValueError) as error:
             raise MeasuredError(str(error)) from error
         devices |= {document.device} if document.device else set()
     launches.sort(key=lambda launch: (launch.kernel, launch.launch))
     return RankReport(launches=launches, device=", ".join(sorted(devices)) or None)
-
-
-def _ranked(launch: _Launch) -> RankedLaunch:
-    configs = []
-    for raw in launch.configs:
-        row = msgspec.json.decode(raw, type=Row)
-        features = msgspec.json.decode(raw, type=_Config).features
-        configs.append(RankedConfig(row=row, features=features))
-    return RankedLaunch.ordered((launch.kernel, launch.launch, launch.target), configs)
 
 
 _KIND = "rank"
@@ -97,24 +87,18 @@ def keep_ranks(store: Store, report: RankReport) -> None:
     """
     keys = {_key(ranked.kernel, ranked.launch, ranked.target): ranked for ranked in report.launches}
     for key, launch in keys.items():
-        quality = launch.quality
         rows = [ranked.row for ranked in launch.configs]
         order = KeptRank(
             toolchains=tuple(dict.fromkeys(f"{row.compiler_name}, {row.tool}" for row in rows)),
             device=report.device,
-            doubt=launch.doubt,
             configs=tuple(
                 KeptConfig(
                     label=Config.of(dict(ranked.row.config)).label,
                     verdict=ranked.row.verdict,
-                    cost=ranked.cost,
                     time=ranked.time.median if ranked.time else None,
                 )
                 for ranked in launch.configs
             ),
-            spearman=quality.spearman if quality else None,
-            first=quality.first if quality else None,
-            top_three=quality.top_three if quality else None,
         )
         store.change_record(
             _KIND,
@@ -143,7 +127,7 @@ def _key(kernel: str, launch: str, target: str) -> str:
 
 
 _Place: TypeAlias = tuple[str, str, str]
-_Compiled: TypeAlias = tuple[PlannedCell, Row, Features | None]
+_Compiled: TypeAlias = tuple[PlannedCell, Row]
 
 
 async def rank(
@@ -174,16 +158,15 @@ async def rank(
             raise EmptySelectionError("--config matches none of the configs")
         timed: Mapping[str, TimedLaunch] = {}
         if way:
-            cells = [[(cell, row) for cell, row, _ in group] for _, group in groups]
             from harness.run.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
 
-            times = await time_by(bench, way, cells, how.command, "windows", tell)
+            times = await time_by(bench, way, [g for _, g in groups], how.command, "windows", tell)
             if isinstance(times, str):
                 notes.append(f"{way.pack}: nothing is measured yet")
             else:
                 timed = times
     launches = [
-        RankedLaunch.ordered(place, [_timed(result, timed) for result in group])
+        RankedLaunch.ordered(place, [_timed(row, timed) for _, row in group])
         for place, group in groups
     ]
     devices = {result.device for result in timed.values()}
@@ -210,49 +193,14 @@ async def _compiled(
                     for cell, result in zip(plan.cells, evaluated, strict=True):
                         bench.store.put_result(run, record_of(result))
                         place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
-                        features = features_of_cell(bench, cell, result)
-                        groups.setdefault(place, []).append((cell, result.row, features))
+                        groups.setdefault(place, []).append((cell, result.row))
     return list(groups.items())
 
 
-def features_of_cell(bench: Workbench, cell: PlannedCell, evaluated: Evaluated) -> Features | None:
-    """What a model takes of a compiled cell, where the compilers say all of it.
-
-    Raises:
-        StorageError: the machine code cannot be read from the store.
-    """
-    inspection = bench.read("inspect", evaluated.evidence.get("inspect", ""), Inspection)
-    sass = inspection.artifacts.get("sass") if inspection else None
-    if sass is None or cell.record is None or cell.limits is None:
-        return None
-    sections = code_sections(bench.store.artifacts.get(sass).decode(errors="replace"))
-    if not sections:
-        return None
-    # A cubin of Triton's has one kernel, and what it calls in the same section.
-    loops = loops_of(max(sections.values(), key=len))
-    return features_of(evaluated.row, cell.record.grid, cell.record.storages, loops, cell.limits)
-
-
-async def ranked_cells(bench: Workbench, cells: Sequence[PlannedCell]) -> RankedLaunch:
-    """The order of these configs of one launch on a target; what is stored is not made again.
-
-    Raises:
-        StorageError: results cannot be read or written.
-    """
-    evaluated = await in_parallel(evaluate(bench, cell) for cell in cells)
-    results = zip(cells, evaluated, strict=True)
-    compiled = [(cell, each.row, features_of_cell(bench, cell, each)) for cell, each in results]
-    first = cells[0].cell
-    place = first.kernel, first.launch, str(first.target)
-    return RankedLaunch.ordered(place, [_timed(each, {}) for each in compiled])
-
-
-def _timed(compiled: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedConfig:
-    _, row, features = compiled
+def _timed(row: Row, timed: Mapping[str, TimedLaunch]) -> RankedConfig:
     measured = timed.get(row.cubin_sha256 or "")
     return RankedConfig(
         row=replace(row, time_ms=measured.time if measured else None),
-        features=features if row.verdict.compiles else None,
         untimed=measured.problem if measured else None,
         samples=measured.samples if measured else (),
     )

@@ -9,13 +9,12 @@ import jinja2
 import msgspec
 from nights import row
 
-from harness.site.pages import CellPages, charts_of, rank_chart
+from harness.site.pages import CellPages, charts_of
 from harness.site.squares import ToolchainKey, cell_page, config_grid, kernel_page, matrix_grid
 from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workaround.rank.order import KeptConfig, KeptRank
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 _decode = msgspec.json.Decoder(BugFacts).decode
@@ -134,21 +133,3 @@ def test_tensor_memory_has_a_chart_with_its_limit_where_a_target_has_any() -> No
     assert (found["tensor memory"].most, found["tensor memory"].limit) == (512, 512)
     without = charts_of([facts(row(tmem_size=0))], limits_of(90), lambda *_: "")
     assert "tensor memory" not in {it.chart.title for it in without}
-
-
-def test_an_order_stands_beside_its_times_and_one_without_times_says_so() -> None:
-    configs = (
-        KeptConfig(label="a", verdict="ok", cost=2.0, time=3.0),
-        KeptConfig(label="b", verdict="sick", cost=4.0, time=None),
-        KeptConfig(label="c", verdict="ok", cost=None, time=1.5),
-    )
-    chart = rank_chart(KeptRank(toolchains=("x",), device="y", doubt="", configs=configs))
-    first, untimed, last = chart.points
-    assert (first.expected, untimed.expected, last.expected) == (1.0, 2.0, None)
-    assert (chart.best, chart.most, untimed.y) == (1.5, 3.0, None)
-    assert first.y is not None
-    assert last.y is not None
-    assert first.y < last.y
-    assert first.x < untimed.x < last.x
-    none = rank_chart(KeptRank(toolchains=(), device=None, doubt="", configs=configs[1:2]))
-    assert (none.best, none.most) == (None, None)

@@ -46,7 +46,5 @@ def test_an_order_is_kept_as_it_was_measured(tmp_path: Path, report: RankReport)
         assert kept() is True
         found = ranks_of(store, first.kernel, first.target, [first.launch])[first.launch]
     assert found.device == report.device
-    assert [each.cost for each in found.configs] == [each.cost for each in first.configs]
-    quality = first.quality
-    assert quality is not None
-    assert (found.spearman, found.first) == (quality.spearman, quality.first)
+    times = [each.time.median if each.time else None for each in first.configs]
+    assert [each.time for each in found.configs] == times
