@@ -32,7 +32,7 @@ from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_r
 from harness.run.gpu.packing import GpuWay
 from harness.run.gpu.sass_emulator import SassEmulator
 from harness.run.gpu.trip import Trip
-from harness.run.raw_ptx import BufferWords, RawInputs
+from harness.run.raw import BufferWords, RawInputs
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
 from harness.values.errors import TriageError

@@ -55,7 +55,7 @@ from harness.run.gpu.sass_emulator import SassEmulator
 from harness.run.gpu.trip import Trip
 from harness.run.judging import as_document, differing, output_facts
 from harness.run.launch import RunEvidence
-from harness.run.raw_ptx import inputs_of
+from harness.run.raw import inputs_of
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError

@@ -488,7 +488,7 @@ def test_no_module_imports_a_private_name_of_another() -> None:
 WITHIN_ONE_LAUNCH = {
     "cells/places.py": "a filter: whatever has the config of a variant",
     "minimize/launch_level.py": "settings of one launch, before and after",
-    "run/recording.py": "with the arguments of the launch",
+    "run/inputs.py": "with the arguments of the launch",
     "workaround/expiry.py": "of the results that are of the launch (`is_about`)",
     "workaround/patch.py": "trials of one launch, by what was asked",
     "workaround/rank/order.py": "of two orders of one launch",

@@ -42,9 +42,9 @@ from harness.judging.followed import Followed, follow
 from harness.judging.ptxas.ptxas_options import level_change
 from harness.run.executing import Executor, OnEmulator
 from harness.run.executors import executed_selection, executor_of
+from harness.run.inputs import record_like
 from harness.run.judging import EMULATED_PTX
 from harness.run.recorded_launch import RecordedLaunch, small_selection
-from harness.run.recording import record_like
 from harness.store.store import Store
 from harness.values.cell import CellId, same_place
 from harness.values.errors import CaptureError, TriageError, UsageError

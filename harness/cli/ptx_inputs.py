@@ -15,7 +15,7 @@ from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
 
 if TYPE_CHECKING:
-    from harness.run.raw_ptx import RawInputs
+    from harness.run.raw import RawInputs
 
 
 _LARGEST_LAUNCH = 1 << 28
@@ -67,7 +67,7 @@ class PtxOptions(Options, rules=[exclusive("--inputs", name) for name in _SAID_I
         Raises:
             UsageError: one of them cannot be read.
         """
-        from harness.run.raw_ptx import RawInputs, read_inputs, read_launch  # noqa: PLC0415 - numpy: 0.1 s
+        from harness.run.raw import RawInputs, read_inputs, read_launch  # noqa: PLC0415 - numpy: 0.1 s
 
         if self.inputs:
             launch = read_launch(read_regular(self.inputs, _LARGEST_LAUNCH), str(self.inputs))

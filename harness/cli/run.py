@@ -54,7 +54,7 @@ from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_r
 from harness.run.gpu.packing import inspect_pack
 from harness.run.gpu.raw_cubin import run_cubin
 from harness.run.gpu.trip import LIMIT, REPEATS, Trip
-from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
+from harness.run.raw import RawInputs, RawReport, run_ptx
 from harness.run.run_table import (
     measured_said,
     runs_document,

@@ -22,8 +22,8 @@ from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
 from harness.frontends.source_form import SourceForm
 from harness.io.packages.versions import select
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.values.check import Departure, Interpretation
 from harness.values.errors import UsageError
+from harness.values.execution import Departure, Interpretation
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
@@ -98,7 +98,7 @@ class Interpreter(ABC):
     ) -> JobResult:
         """Run a launch function once with values, and hand each launch to the caller.
 
-        `request.json` in the folder says what; see `harness.run.recording`. The folder of the
+        `request.json` in the folder says what; see `harness.run.inputs`. The folder of the
         result, with what was printed, is the caller's, too.
 
         Raises:

@@ -43,11 +43,9 @@ from harness.judging.messages import crash_words, first_error
 from harness.judging.signature import template
 from harness.minimize.ttgir import IrModule
 from harness.run.emulating import emulate_once
-from harness.run.ir_launch import guessed_launch
+from harness.run.inputs import PLAIN_TARGET, guessed_launch, launch_of_text
 from harness.run.judging import judge
-from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
-from harness.run.launching import NotRunError, launch_of_text, why_refused
-from harness.run.recording import PLAIN_TARGET
+from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, evidence_of, why_refused
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials, read_schedules, trials_of
 from harness.values.errors import InfrastructureError
 from harness.values.execution import LaunchVariant

@@ -36,8 +36,7 @@ from harness.run.emulating import emulate
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_on
 from harness.run.judging import judge
-from harness.run.launch import Trusted, evidence_of, tensors_of
-from harness.run.launching import NotRunError, why_refused
+from harness.run.launch import NotRunError, Trusted, evidence_of, tensors_of, why_refused
 from harness.run.recorded_launch import RecordedLaunch
 from harness.run.schedules import (
     DEFAULT,

@@ -26,7 +26,7 @@ from harness.report.claims import AttachedPlace
 from harness.report.dossier import Dossier
 from harness.report.gather import executed_rows
 from harness.run.executing import Executed
-from harness.run.raw_ptx import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch
+from harness.run.raw import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch
 from harness.run.recorded_launch import small_selection
 from harness.store.store import Store
 from harness.values.cell import LaunchLabel, same_place

@@ -83,7 +83,7 @@ from harness.workaround.workarounds import WorkaroundOptions, find_workarounds
 
 if TYPE_CHECKING:
     from harness.run.executing import Executed
-    from harness.run.raw_ptx import RawInputs
+    from harness.run.raw import RawInputs
     from harness.values.execution import RunRow
 
 
@@ -618,7 +618,7 @@ class _Gathering:
         """The reduction in its folder, gone on with where there is one."""
         mine, inputs, options = self.mine, None, self.options
         if takes_cubins(options.on):
-            from harness.run.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
+            from harness.run.raw import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
 
             inputs = inputs_of(mine.repro)
             # The ptxas beside the case's that ends the failure holds it in place.

@@ -141,7 +141,7 @@ def rounding_of(dtypes: Iterable[str]) -> float:
 
 # Two results of one computation, element by element.
 #
-# The measures (those of `harness.values.check`): `rel_err` is `||a - b|| / ||b||` (Euclidean
+# The measures (those of `harness.values.execution`): `rel_err` is `||a - b|| / ||b||` (Euclidean
 # norms), the error as a whole; `stable_max_rel` is `max |a - b| / (|b| + rms(b))`, the worst
 # element against the tensor's own scale, so that values near zero do not count for more than they
 # are. A NaN or an infinity agrees with the same one at the same place, and with nothing else.

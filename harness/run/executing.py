@@ -17,12 +17,12 @@ from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import front_end
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation
+from harness.run.inputs import LaunchSource
 from harness.run.judging import BY_VALUE, Judgement, beside_gpu, judge, run_row
-from harness.run.launch import RunEvidence
-from harness.run.launching import (
+from harness.run.launch import (
     EmptyGridError,
-    LaunchSource,
     NotRunError,
+    RunEvidence,
     effort_words,
     may_lack_registers,
     waits_for_others,

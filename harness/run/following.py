@@ -17,8 +17,7 @@ from harness.run.emulating import emulate, trace_once
 from harness.run.emulator_jobs import Emulation, Ran, RunTrial
 from harness.run.executing import Beside
 from harness.run.judging import schedule_words, source_line
-from harness.run.launch import RunEvidence
-from harness.run.launching import NotRunError
+from harness.run.launch import NotRunError, RunEvidence
 from harness.run.references import Another
 from harness.values.errors import UsageError
 from harness.values.execution import Argument, TraceFacts, TraceStep

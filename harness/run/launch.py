@@ -1,22 +1,33 @@
 """The one value of a run: a PTX, what it is launched with, and what its results are held to. Pure.
 
-It is made once for a cell (`recording.py` from launch code, `raw_ptx.py` from named inputs); the
+It is made once for a cell (`inputs.py` from launch code, `raw.py` from named inputs); the
 emulator, a GPU, or whatever executes it takes it as it is, and the comparison holds it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from gpu_emulator.values import Budget, Schedule
+from harness.judging.judge import CellEvidence, judge_fit
+from harness.judging.ptxas.ptxas_log import PtxasLog
+from harness.judging.ptxas.resources import combine
 from harness.run.comparing import Array, as_tensor, rounding_of, tolerance_of
 from harness.run.emulator_jobs import Emulated, Emulation, Ran, RunTrial
+from harness.values.errors import UsageError
 from harness.values.execution import Argument, ArgumentKind, Assertion
+from harness.values.limits import Limits
+from harness.values.outcome import Lowering
+from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, EVIDENCE, SASS
 
+_MAXNREG = re.compile(r"\.maxnreg\s+(\d{1,18})")
+_SIZED = re.compile(r"\.(?:req|max)ntid\s")
 _ROUNDINGS = 4.0
 """Roundings that two right results may be apart: each of them, and what it is computed from."""
 
@@ -198,3 +209,73 @@ def tensors_of(arguments: Sequence[Argument]) -> Iterator[Argument]:
             yield from tensors_of(argument.items)
         elif argument.kind in (ArgumentKind.TENSOR, ArgumentKind.DESCRIPTOR):
             yield argument
+
+
+class NotRunError(UsageError):
+    """A launch that cannot be executed, and why: a sentence for the user."""
+
+
+class EmptyGridError(NotRunError):
+    """A launch of no programs: Triton launches nothing, and nothing can go wrong."""
+
+
+def why_refused(text: str, lowering: Lowering, target: Target, limits: Limits | None) -> str | None:
+    """Why the target would refuse this launch; None where it would not, as far as the PTX tells.
+
+    A kernel that was lowered to a trap is executed: that it traps is what there is to say of it.
+    """
+    try:
+        facts = read_ptx(text)
+    except PtxError:
+        return None
+    if facts.is_trap_stub:
+        return None
+    needs = combine(
+        entry=facts.entry,
+        log=PtxasLog(functions=(), messages=()),
+        cubin=None,
+        metadata=lowering.metadata,
+        ptx=facts,
+    )
+    evidence = CellEvidence(target=target, lowering=lowering, resources=needs, limits=limits)
+    verdict = judge_fit(evidence)
+    return f"{verdict.kind.value}: it {verdict.reason}" if verdict else None
+
+
+def may_lack_registers(text: str, block: Sequence[int], limits: Limits | None) -> bool:
+    """Whether ptxas may give a block more registers than the target has, by what the PTX fixes.
+
+    Where it knows the size of the block (`.reqntid`, `.maxntid`), ptxas leaves enough for each of
+    its threads, unless `.maxnreg` allows more.
+    """
+    if limits is None:
+        return False
+    enough = limits.registers_of_thread(math.prod(block))
+    match = _MAXNREG.search(text)
+    if not match and _SIZED.search(text):
+        return False
+    most = limits.max_registers_per_thread
+    return (min(int(match[1]), most) if match else most) > enough
+
+
+def waits_for_others(ptx: str, entry: str) -> bool:
+    """Whether blocks of an entry wait for what others write, as its text says."""
+    try:
+        return read_ptx(ptx, entry).waits
+    except PtxError:
+        return False
+
+
+def effort_words(emulation: Emulation, ptx: str) -> str:
+    """What is about to be executed: a loop makes it more, a branch less."""
+    every, threads = math.prod(emulation.grid), math.prod(emulation.block)
+    blocks = min(every, emulation.budget.max_ctas)
+    try:
+        once = read_ptx(ptx, emulation.entry).instructions * threads * blocks
+    except PtxError:
+        once = 0
+    of = f" of {every:,}" if blocks < every else ""
+    return (
+        f"{blocks:,}{of} blocks of {threads:,} threads, {len(emulation.trials)} runs of about "
+        f"{once:,} instructions each, loops counted once"
+    )

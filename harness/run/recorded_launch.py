@@ -26,11 +26,16 @@ from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.judging.judge import judge as judge_compilation
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, RunTrial
-from harness.run.ir_launch import guessed_launch
+from harness.run.inputs import (
+    PLAIN_TARGET,
+    LaunchSource,
+    find_variant,
+    guessed_launch,
+    launch_of,
+    recorded,
+)
 from harness.run.judging import judge
-from harness.run.launch import Launch, RunEvidence, evidence_of
-from harness.run.launching import LaunchSource, NotRunError, launch_of
-from harness.run.recording import PLAIN_TARGET, find_variant, recorded
+from harness.run.launch import Launch, NotRunError, RunEvidence, evidence_of
 from harness.run.references import REFERENCE_FILE, CellReferences, References
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.cell import CellId, same_place

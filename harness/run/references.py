@@ -31,9 +31,15 @@ from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.files.writing import scratch_disk
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation, RunTrial
-from harness.run.launch import Launch, Trusted
-from harness.run.launching import NotRunError, launch_of, why_refused
-from harness.run.recording import PLAIN_TARGET, find_variant, lower_record, record_like, recorded
+from harness.run.inputs import (
+    PLAIN_TARGET,
+    find_variant,
+    launch_of,
+    lower_record,
+    record_like,
+    recorded,
+)
+from harness.run.launch import Launch, NotRunError, Trusted, why_refused
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Scalar

@@ -27,8 +27,7 @@ from harness.tables.said import (
 )
 from harness.tables.summary import plural
 from harness.tables.survivors import common_ground
-from harness.values.check import Agreement
-from harness.values.execution import RunRow, TraceFacts, TraceStep
+from harness.values.execution import Agreement, RunRow, TraceFacts, TraceStep
 from harness.values.row import SCHEMA
 from harness.values.timing import Faster, TimeMs, compare_times
 from harness.values.toolchain import EVIDENCE, SASS

@@ -11,8 +11,8 @@ from harness.frontends.bench import TimeIsUpError, Workbench, until
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import LaunchCode
-from harness.values.check import Departure, SameProgram
 from harness.values.errors import TriageError
+from harness.values.execution import Departure, SameProgram
 from harness.values.kernel import LaunchSpec, Scalar
 from harness.values.outcome import LaunchFacts
 from harness.values.toolchain import Compiler

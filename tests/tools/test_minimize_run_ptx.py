@@ -22,7 +22,7 @@ from harness.io.processes.hub import Hub
 from harness.minimize.executed.ptx_level import RawCase, hold
 from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.interest import PredicateAnswer
-from harness.run.raw_ptx import RawInputs, read_buffer, read_launch
+from harness.run.raw import RawInputs, read_buffer, read_launch
 from harness.store.store import Store
 
 pytestmark = pytest.mark.tools

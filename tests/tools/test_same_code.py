@@ -16,7 +16,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import Selection
 from harness.frontends.registry import plan_launch
-from harness.run.launching import NotRunError
+from harness.run.launch import NotRunError
 from harness.run.recorded_launch import lower_cell
 from harness.store.store import Store
 from harness.values.toolchain import TRITON

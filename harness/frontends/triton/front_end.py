@@ -55,8 +55,8 @@ from harness.io.toolchains.install import (
 from harness.io.toolchains.installed import find_installed, installed_versions
 from harness.judging.judge import failed, judge_lowering
 from harness.judging.messages import essence, first_error, is_parser_error, is_refusal, line_of
-from harness.values.check import Departure, Interpretation, Operations
 from harness.values.errors import InfrastructureError
+from harness.values.execution import Departure, Interpretation, Operations
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
 from harness.values.target import Target

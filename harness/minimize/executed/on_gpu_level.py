@@ -37,10 +37,10 @@ from harness.run.gpu.launch_program import PROGRAM, Expected, standalone_program
 from harness.run.gpu.packing import Destination
 from harness.run.gpu.sass_emulator import destination_of
 from harness.run.gpu.trip import Trip, leveled
+from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, evidence_of
-from harness.run.launching import LaunchSource
-from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs, raw_launch
+from harness.run.raw import LAUNCH_INPUTS, PtxLaunch, RawInputs, raw_launch
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import UsageError

@@ -32,9 +32,9 @@ from harness.minimize.ttgir import IrModule, argument_names
 from harness.run.emulating import UnstoredEmulation, emulate_once
 from harness.run.emulator_jobs import Emulation, Ran, RunTrial
 from harness.run.executing import OnEmulator
+from harness.run.inputs import launch_of_text
 from harness.run.judging import Judgement, is_formal, judge, race_words
-from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
-from harness.run.launching import NotRunError, launch_of_text
+from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, evidence_of
 from harness.run.schedules import read_schedules, trials_of
 from harness.values.execution import LaunchVariant, RunRow
 from harness.values.outcome import ProcessEnd

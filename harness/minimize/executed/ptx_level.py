@@ -35,10 +35,10 @@ from harness.run.comparing import ELEMENTS, as_tensor, near
 from harness.run.emulating import UnstoredEmulation, emulate, emulate_once
 from harness.run.emulator_jobs import Emulation, Ran, RunTrial
 from harness.run.executing import executed_of
+from harness.run.inputs import Entry, EntryError, read_entry
 from harness.run.judging import Judgement, judge, race_words, schedule_words
 from harness.run.launch import RunEvidence, Trusted, evidence_of
-from harness.run.launching import Entry, EntryError, read_entry
-from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs, RawLaunch, raw_launch
+from harness.run.raw import LAUNCH_INPUTS, PtxLaunch, RawInputs, RawLaunch, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, lower_cell
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, default_trials, read_schedules
 from harness.values.errors import UsageError

@@ -51,7 +51,7 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 
 if TYPE_CHECKING:
-    from harness.run.raw_ptx import RawInputs
+    from harness.run.raw import RawInputs
 
 
 LOG = "log.jsonl"

@@ -44,10 +44,10 @@ from harness.run.gpu.packing import (
     write_pack,
 )
 from harness.run.gpu.trip import ShapedLaunches, Trip, TripCase
+from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import Launch, evidence_of
-from harness.run.launching import LaunchSource
-from harness.run.raw_ptx import RawInputs, raw_launch
+from harness.run.raw import RawInputs, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError

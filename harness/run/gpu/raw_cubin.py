@@ -14,10 +14,10 @@ from harness.io.files.reading import read_regular
 from harness.judging.ptxas.cubin import CubinEntry, CubinError, read_cubin
 from harness.run.emulator_jobs import RunTrial
 from harness.run.gpu.sass_emulator import check_schedule, emulate_cubin
+from harness.run.inputs import Entry, EntryParameter
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import evidence_of
-from harness.run.launching import Entry, EntryParameter
-from harness.run.raw_ptx import RawInputs, RawLaunch, RawReport, as_named, as_written
+from harness.run.raw import RawInputs, RawLaunch, RawReport, as_named, as_written
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import UsageError

@@ -19,8 +19,8 @@ from harness.judging.ptxas.ptxas_options import level_change
 from harness.run.comparing import ELEMENTS
 from harness.run.emulator_jobs import Emulation, Passed
 from harness.run.executing import NOT_LAUNCHED
-from harness.run.launch import Launch, tensors_of
-from harness.run.launching import LaunchSource, NotRunError, launch_of
+from harness.run.inputs import LaunchSource, launch_of
+from harness.run.launch import Launch, NotRunError, tensors_of
 from harness.run.recorded_launch import lower_cell
 from harness.values.cell import CellId
 from harness.values.errors import TriageError

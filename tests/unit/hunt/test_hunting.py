@@ -20,7 +20,7 @@ from harness.hunt.plan import VOTES_ON_PTXAS, VOTES_ON_TRITON, Hit, HuntPlan, Hu
 from harness.hunt.ptxas_hunt import apart
 from harness.hunt.voting import HuntAnswer, Vote, Voter, vote_on
 from harness.run.emulating import emulator_sha256
-from harness.run.raw_ptx import inputs_of
+from harness.run.raw import inputs_of
 from harness.values.target import Target
 from harness.values.toolchain import GPU, SASS, Assembler, Compiler
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpu_emulator.values import Null, Pointer, Scalar, TensorMapArgument
-from harness.run.launching import BindingError, bind, cluster_of, read_entry
+from harness.run.inputs import BindingError, bind, cluster_of, read_entry
 from harness.values.execution import Argument, ArgumentKind, Buffer, LaunchVariant
 
 X = Argument(

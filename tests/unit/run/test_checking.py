@@ -10,12 +10,17 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from harness.run import checking
-from harness.run.checking import check_of
+from harness.run import executors
+from harness.run.executors import check_of
 from harness.run.run_table import runs_said
 from harness.tables.terminal import for_terminal
-from harness.values.check import Agreement, Interpretation, LaunchComparison, SameProgram
-from harness.values.execution import RunRow
+from harness.values.execution import (
+    Agreement,
+    Interpretation,
+    LaunchComparison,
+    RunRow,
+    SameProgram,
+)
 from harness.values.outcome import LaunchFacts, RaisedError
 from harness.values.verdict import VerdictKind
 
@@ -85,12 +90,12 @@ def test_launches_without_a_tuner_are_not_configs_of_one(monkeypatch: pytest.Mon
     def asked(_: object) -> None:
         raise NotImplementedError
 
-    monkeypatch.setattr(checking, "interpreter_for", asked)
+    monkeypatch.setattr(executors, "interpreter_for", asked)
     place: Any = SimpleNamespace(launch=None, compiler=None)
-    found = checking.check_place(cast(Any, None), place, cells(autotuned=False), ["k"])
+    found = executors.check_place(cast(Any, None), place, cells(autotuned=False), ["k"])
     assert asyncio.run(found) == {}
     with pytest.raises(NotImplementedError):
-        asyncio.run(checking.check_place(cast(Any, None), place, cells(autotuned=True), ["k"]))
+        asyncio.run(executors.check_place(cast(Any, None), place, cells(autotuned=True), ["k"]))
 
 
 def test_what_was_not_compared_says_why() -> None:

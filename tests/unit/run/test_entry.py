@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from harness.run.launching import EntryError, may_lack_registers, read_entry
+from harness.run.inputs import EntryError, read_entry
+from harness.run.launch import may_lack_registers
 from harness.values.limits import limits_of
 
 PTX = """

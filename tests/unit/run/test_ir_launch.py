@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from harness.run.comparing import ELEMENTS
-from harness.run.ir_launch import guessed_launch
-from harness.run.launching import NotRunError
+from harness.run.inputs import guessed_launch
+from harness.run.launch import NotRunError
 from harness.values.execution import ArgumentKind, LaunchVariant
 
 HEADER = "tt.func public @kernel({}) attributes {{noinline = false}} {{"

@@ -8,15 +8,8 @@ import struct
 import pytest
 
 from harness.run.comparing import ELEMENTS
-from harness.run.launching import Entry, read_entry
-from harness.run.raw_ptx import (
-    BufferWords,
-    RawArgument,
-    assign,
-    pack_scalar,
-    read_buffer,
-    read_sizes,
-)
+from harness.run.inputs import Entry, read_entry
+from harness.run.raw import BufferWords, RawArgument, assign, pack_scalar, read_buffer, read_sizes
 from harness.run.schedules import DEFAULT, read_schedules, trials_of
 from harness.values.errors import UsageError
 

@@ -1,30 +1,421 @@
-"""From a kernel that Triton lowered, and what it was given, to what the emulator executes."""
+"""What a launch is given: recorded from launch code, guessed for a file of IR, bound to an entry.
+
+Launch code is run once with values. The child of the interpreter hands every launch over; it is
+compiled for one target and emulated, so that all cells of a kernel, on whichever target, get the
+same inputs. What cannot be emulated is interpreted.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
 
 from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
-from gpu_emulator.ptx.text.facts import PtxError, read_ptx
-from gpu_emulator.values import MOST_THREADS, Pointer, TensorMap, TensorMapArgument
+from gpu_emulator.values import (
+    MOST_THREADS,
+    Budget,
+    Pointer,
+    Schedule,
+    TensorMap,
+    TensorMapArgument,
+)
 from harness.frontends.bench import Kept, Workbench
+from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.plan import PlannedCell
-from harness.judging.judge import CellEvidence, judge_fit
-from harness.judging.ptxas.ptxas_log import PtxasLog
-from harness.judging.ptxas.resources import combine
-from harness.run.comparing import pack_float, pack_integer, types_in
-from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
-from harness.run.launch import Launch, tensors_of
+from harness.frontends.registry import front_end, interpreter_for
+from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
+from harness.io.files.writing import scratch_disk
+from harness.io.processes.hub import ResourceLimits
+from harness.io.toolchains.install import describe_ptxas
+from harness.judging.judge import judge_lowering
+from harness.run.comparing import ELEMENTS, pack_float, pack_integer, types_in
+from harness.run.emulating import emulate, emulator_sha256
+from harness.run.emulator_jobs import Emulation, JobBuffer, Passed, RunTrial
+from harness.run.launch import EmptyGridError, Launch, NotRunError, tensors_of
 from harness.values.cell import CellId
-from harness.values.errors import UsageError
-from harness.values.execution import Argument, ArgumentKind, LaunchVariant
-from harness.values.limits import Limits
-from harness.values.outcome import Lowering
+from harness.values.errors import InfrastructureError, TriageError
+from harness.values.execution import (
+    Argument,
+    ArgumentKind,
+    Buffer,
+    Inputs,
+    LaunchInputs,
+    LaunchVariant,
+)
+from harness.values.kernel import Scalar
+from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, Compiler
+
+PLAIN_TARGET = Target(capability=80)
+"""Where values and references come from: asynchronous copies are all that it has of engines."""
+
+_POLL_SECONDS = 0.02
+# A launch function waits for each of its launches to be compiled and executed.
+_PATIENCE = 10
+# A config that does not compile, or not for us, is not a reason to do without values.
+_TRIES = 3
+_PLAIN = RunTrial(schedule=Schedule(warps="lockstep", completion="early"))
+# What of an argument cannot change the code.
+_HIDDEN = frozenset({"shape", "value"})
+
+
+async def recorded(
+    bench: Workbench,
+    code: LaunchCode,
+    compiler: Compiler,
+    kernels: Sequence[str],
+    places: Sequence[Target],
+    *,
+    budget: Budget,
+    tell: Callable[[str], None],
+    is_interpreted: bool = False,
+) -> Inputs:
+    """What the launch code gives its kernels, on the first of these targets that it runs for.
+
+    The kernels with these names or patterns are interpreted, too; `is_interpreted`: nothing is
+    compiled for the values of what comes after a launch either. What came out is kept by content,
+    unless the launch code raised.
+
+    Raises:
+        TriageError: it can be run with values for none of them.
+    """
+    failure: TriageError | None = None
+    tell = functools.cache(tell)  # launch code may launch one kernel any number of times
+    for place in dict.fromkeys(places):
+        recording = _Recording(
+            bench=bench,
+            code=code,
+            compiler=compiler,
+            target=place,
+            budget=budget,
+            tell=tell,
+            is_interpreted=is_interpreted,
+        )
+        try:
+            inputs = await recording.inputs(kernels)
+        except TriageError as error:
+            failure = error
+            continue
+        if not inputs.error or place == places[-1]:
+            return inputs
+    assert failure is not None
+    raise failure
+
+
+@dataclass(slots=True, kw_only=True)
+class _Recording:
+    """A launch function that runs with values, as `target` would see it."""
+
+    bench: Workbench
+    code: LaunchCode
+    compiler: Compiler
+    target: Target
+    budget: Budget
+    tell: Callable[[str], None]
+    is_interpreted: bool
+
+    async def inputs(self, kernels: Sequence[str]) -> Inputs:
+        interpreter = interpreter_for(self.compiler)
+        request = {**capture_request(self.code, self.target).message(), "kernels": sorted(kernels)}
+        by: dict[str, object] = {"interpreted": True}
+        if not self.is_interpreted:
+            # What is not finished within it leaves other values for the launches behind it.
+            by = {"emulator": emulator_sha256(), "budget": msgspec.to_builtins(self.budget)}
+        message = {**request, **by}
+        key = interpreter.launch_key("inputs", self.code, message, self.compiler)
+        async with self.bench.once(key):
+            stored = self.bench.find("inputs", key, Inputs)
+            if stored and is_unchanged(
+                stored.value.reads, interpreter.interpreter_environment(self.compiler)
+            ):
+                return stored.value
+            if self.is_interpreted:
+                return await self._record(None, key, request)
+            captured = await interpreter.capture(self.bench, self.code, self.target, self.compiler)
+            async with self.bench.closing(captured.capture.key):
+                return await self._record(captured, key, request)
+
+    async def _record(
+        self, captured: CapturedLaunch | None, key: str, request: Mapping[str, object]
+    ) -> Inputs:
+        timeout = self.bench.limits.timeout
+        folder = self.bench.hub.new_folder("inputs")
+        try:
+            with scratch_disk():
+                text = json.dumps({**request, "timeout": timeout})
+                (folder / "request.json").write_text(text)
+            limits = ResourceLimits(timeout=timeout * _PATIENCE, memory=self.bench.limits.memory)
+            interpreter = interpreter_for(self.compiler)
+            work = interpreter.run_with_values(self.bench, self.compiler, folder, limits)
+            child = asyncio.ensure_future(work)
+            try:
+                await self._answer(captured, folder, child)
+                job = await child
+            finally:
+                child.cancel()
+                # Until the child is gone, the folder is in use.
+                await asyncio.wait({child})
+            self.bench.cpu_seconds += job.end.cpu
+            words = job.words
+            self.bench.hub.drop_folder(job.folder)
+            return self._keep(key, folder, words)
+        finally:
+            self.bench.hub.drop_folder(folder)
+
+    async def _answer(
+        self, captured: CapturedLaunch | None, folder: Path, child: asyncio.Future[JobResult]
+    ) -> None:
+        """Answer each launch in its turn, until the child ends."""
+        number = 1
+        while not child.done():
+            path = folder / f"launch-{number}.json"
+            if not path.exists():
+                await asyncio.wait({child}, timeout=_POLL_SECONDS)
+                continue
+            launch = msgspec.json.decode(path.read_bytes(), type=LaunchInputs)
+            self._put(folder, launch)
+            answer = await self._computed(captured, launch)
+            if names := answer["buffers"]:
+                for sha256 in names:
+                    file = folder / f"{sha256}.bin"
+                    if not file.exists():
+                        content = self.bench.store.artifacts.get(sha256)
+                        with scratch_disk():
+                            file.write_bytes(content)
+                answer["buffers"] = [f"{sha256}.bin" for sha256 in names]
+            unfinished = folder / f"answer-{number}.tmp"
+            with scratch_disk():
+                unfinished.write_text(json.dumps(answer))
+                unfinished.rename(folder / f"answer-{number}.json")
+            number += 1
+
+    async def _computed(
+        self, captured: CapturedLaunch | None, launch: LaunchInputs
+    ) -> dict[str, Any]:
+        """What a launch leaves, by the first of its configs that compiles and can be executed.
+
+        `buffers` are sha256 of artifacts, None: interpret it; `variant` is the config to go on
+        with; `values` says what computed them, or why nothing did. A launch that does not end, or
+        takes its whole budget (`hangs`), is not interpreted either. `is_whole`: all of its programs
+        were executed, to their end.
+        """
+        answer: dict[str, Any] = {"variant": 0, "buffers": None, "hangs": False, "is_whole": False}
+        if captured is None:
+            return {**answer, "values": "nothing is compiled for them"}
+        why, tries = "no launch of the capture is like it", 0
+        for number, variant in enumerate(launch.variants):
+            records = captured.capture.value.records
+            record = record_like(records, launch.kernel, variant.described, variant.config)
+            if record is None:
+                continue
+            if tries == _TRIES:
+                break
+            tries += 1
+            self.tell(f"{launch.kernel} on {self.target}, for its values")
+            try:
+                lowering = await lower_record(self.bench, captured, record)
+                bound = launch_of(self.bench, lowering, variant).run_as((_PLAIN,), self.budget)
+                emulated = (await emulate(self.bench, bound.emulation)).value
+            except (NotRunError, InfrastructureError) as error:
+                why = str(error)
+                continue
+            [ran] = emulated.runs or [None]
+            if ran and (ran.faults or ran.is_out_of_budget):
+                # The interpreter would fall into the same hole, or take as long as it may.
+                return {
+                    **answer,
+                    "variant": number,
+                    "buffers": [buffer.sha256 for buffer in variant.buffers],
+                    "values": f"as they were: {ran.refusal or ran.faults[0].what}",
+                    "hangs": any(fault.kind == "hang" for fault in ran.faults) or bool(ran.refusal),
+                }
+            if ran is None or ran.refusal:
+                why = emulated.problem or (ran and ran.refusal) or why
+                continue
+            return {
+                **answer,
+                "variant": number,
+                "buffers": list(ran.buffers[: len(variant.buffers)]),
+                "values": f"emulated on {self.target}"
+                + (f", {ran.ctas:,} of {ran.ctas_of:,} programs" if ran.is_sample else ""),
+                "is_whole": not ran.is_sample,
+            }
+        self.tell(f"{launch.kernel} is interpreted, for its values: {why}")
+        return {**answer, "values": why}
+
+    def _put(self, folder: Path, launch: LaunchInputs) -> set[str]:
+        """Keep the buffers of a launch; their sha256."""
+        buffers = (buffer for v in launch.variants for buffer in (*v.buffers, *v.interpreted))
+        names = {buffer.sha256 for buffer in buffers}
+        for sha256 in names:
+            if not self.bench.store.artifacts.has(sha256):
+                self.bench.store.artifacts.put_file(folder / f"{sha256}.bin")
+        return names
+
+    def _keep(self, key: str, folder: Path, words: str) -> Inputs:
+        try:
+            inputs = msgspec.json.decode((folder / "result.json").read_bytes(), type=Inputs)
+        except (OSError, msgspec.MsgspecError):
+            error = RaisedError(type="LaunchCode", kinds=(), message=f"its process {words}")
+            return Inputs(error=error)
+        names: set[str] = set()
+        for launch in inputs.launches:
+            names |= self._put(folder, launch)
+            asserted = launch.variants[0].asserted if launch.variants else ()
+            names.update(name for assertion in asserted for name in assertion.buffers if name)
+        if not inputs.error:
+            self.bench.keep("inputs", key, inputs, {name: name for name in names})
+        return inputs
+
+
+async def lower_record(
+    bench: Workbench, captured: CapturedLaunch, record: LaunchFacts
+) -> Kept[Lowering]:
+    """Lower a record with the ptxas that its Triton bundles in sight.
+
+    Raises:
+        NotRunError: it does not compile.
+        InfrastructureError: the child could not be kept alive.
+    """
+    bundled = describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
+    compiler = front_end(captured.compiler.kind)
+    lowering = await compiler.lower(bench, captured, record, ptxas=bundled)
+    if lowering.value.error or not lowering.value.end.ok:
+        verdict = judge_lowering(lowering.value)
+        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason[:300]}")
+    return lowering
+
+
+def find_variant(inputs: Inputs, record: LaunchFacts) -> LaunchVariant | None:
+    """What the launch of this record is given, if the launch code came to it with values.
+
+    Of the launches that compile to the same code, one whose values the launch code refuses, else
+    one with the same shapes, else the first.
+    """
+    variants = [
+        variant
+        for launch in inputs.launches
+        if launch.kernel == record.kernel
+        for variant in launch.variants
+        if variant.config == record.config
+        and visible(variant.described) == visible(record.arguments)
+    ]
+
+    def rank(variant: LaunchVariant) -> tuple[bool, bool]:
+        is_accepted = all(assertion.holds for assertion in variant.asserted)
+        return is_accepted, variant.described != record.arguments
+
+    return min(variants, key=rank, default=None)
+
+
+def visible(described: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """What a compiler sees of arguments: where it is equal, it compiles the same code."""
+    return [{name: fact for name, fact in a.items() if name not in _HIDDEN} for a in described]
+
+
+def record_like(
+    records: Sequence[LaunchFacts],
+    kernel: str,
+    described: Sequence[Mapping[str, object]],
+    config: Mapping[str, Scalar],
+) -> LaunchFacts | None:
+    """The record of a launch of a kernel with these arguments, and this config."""
+    for record in records:
+        is_same = record.kernel == kernel and record.config == config
+        if is_same and visible(record.arguments) == visible(described):
+            return record
+    return None
+
+
+# What a file of IR is launched with, by the types of its arguments: a pointer gets memory that is
+# larger than what small kernels reach. It holds small whole numbers, so that little is rounded;
+# wide integers are all different, since they may be places. One program runs.
+
+_FUNCTION = re.compile(r"\btt\.func public @[^(]+\((.*)")
+_NAME = re.compile(r"%[\w$.-]+(?=: )")
+_ARGUMENT = re.compile(r"%([\w$.-]+): (?:!tt\.ptr<(\w+)>|(i\d+|f32))(?: \{([^}]*)\})?")
+_HINT = re.compile(r"tt\.divisibility = (\d{1,18})")
+_DTYPES = {
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    "i1": "bool",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E5M2": "float8_e5m2",
+}
+_ELEMENTS_OF_BUFFER = 1 << 16
+# Numbers that say how often a loop runs, or how far a mask reaches; and those that are said
+# to be multiples: of sizes and strides.
+_COUNTS, _MULTIPLE = (4, 3, 2), 64
+_SEED = 20_261_127
+
+
+def guessed_launch(text: str, keep: Callable[[bytes], str]) -> LaunchVariant:
+    """The launch of a module; `keep` keeps the bytes of a buffer, and says what they are kept by.
+
+    Raises:
+        NotRunError: nothing is known to go with a type.
+    """
+    match = _FUNCTION.search(text)
+    header = match[1] if match else ""
+    found = list(_ARGUMENT.finditer(header))
+    if len(found) != len(_NAME.findall(header)):
+        raise NotRunError("an argument of this module is neither a number nor a plain pointer")
+    arguments: list[Argument] = []
+    buffers: list[Buffer] = []
+    for name, element, number, facts in (part.groups() for part in found):
+        if element:
+            dtype = _DTYPES.get(element)
+            if dtype is None or "tma_desc" in (facts or ""):
+                raise NotRunError(f"{name}: what a pointer to {element} leads to is not known")
+            data = _values(dtype, len(buffers))
+            arguments.append(
+                Argument(
+                    name=name,
+                    kind=ArgumentKind.TENSOR,
+                    buffer=len(buffers),
+                    dtype=dtype,
+                    shape=(_ELEMENTS_OF_BUFFER,),
+                    strides=(1,),
+                )
+            )
+            buffers.append(Buffer(sha256=keep(data), size=len(data)))
+            continue
+        hint = _HINT.search(facts or "")
+        counts = sum(one.kind is ArgumentKind.SCALAR for one in arguments)
+        value = str(_COUNTS[counts % len(_COUNTS)])
+        if hint:
+            value = str(max(_MULTIPLE // int(hint[1]), 1) * int(hint[1]))
+        kind = "float" if number == "f32" else "int"
+        value = {"i1": "1", "f32": (0.5).hex()}.get(number, value)
+        arguments.append(Argument(name=name, kind=ArgumentKind.SCALAR, type=kind, value=value))
+    return LaunchVariant(
+        config={}, grid=(1,), arguments=tuple(arguments), buffers=tuple(buffers), described=[]
+    )
+
+
+def _values(dtype: str, number: int) -> bytes:
+    draw, kind = np.random.default_rng(_SEED + number), ELEMENTS[dtype]
+    if kind.kind == "b":
+        return draw.integers(0, 2, _ELEMENTS_OF_BUFFER).astype(kind).tobytes()
+    if kind.kind == "i" and kind.itemsize > 2:
+        return draw.permutation(_ELEMENTS_OF_BUFFER).astype(kind).tobytes()
+    return draw.integers(-2, 3, _ELEMENTS_OF_BUFFER).astype(kind).tobytes()
+
 
 # What an entry of a PTX module takes: its parameters, its block, its target.
 #
@@ -41,8 +432,6 @@ _SIZES = {
 }
 _TYPE = re.compile(r"\.(?P<type>[usbf]\d+|bf16|f16x2|b128)(?![\w.])")
 _COUNT = re.compile(r"\[\s*(\d{1,18})\d*\s*\]\s*\Z")
-_MAXNREG = re.compile(r"\.maxnreg\s+(\d{1,18})")
-_SIZED = re.compile(r"\.(?:req|max)ntid\s")
 _REQNTID = re.compile(r"\.reqntid\s+(\d{1,18}(?:\s*,\s*\d{1,18}){0,2})")
 # PTX ISA, "Kernel Function Parameters": from sm_70 and PTX 8.1 on; 4,352 before.
 _MOST_PARAMETER_BYTES = 32_764
@@ -378,14 +767,6 @@ def _number(argument: Argument, meta: Mapping[str, object], name: str) -> int:
 _LANES = 32
 
 
-class NotRunError(UsageError):
-    """A launch that cannot be executed, and why: a sentence for the user."""
-
-
-class EmptyGridError(NotRunError):
-    """A launch of no programs: Triton launches nothing, and nothing can go wrong."""
-
-
 class LaunchSource(ABC):
     """Says what the cells of a selection are launched with."""
 
@@ -486,66 +867,4 @@ def launch_of_text(text: str, metadata: Mapping[str, object], variant: LaunchVar
         tensors=variant.arguments,
         types=tuple(sorted(types_in(text))),
         asserted=variant.asserted,
-    )
-
-
-def why_refused(text: str, lowering: Lowering, target: Target, limits: Limits | None) -> str | None:
-    """Why the target would refuse this launch; None where it would not, as far as the PTX tells.
-
-    A kernel that was lowered to a trap is executed: that it traps is what there is to say of it.
-    """
-    try:
-        facts = read_ptx(text)
-    except PtxError:
-        return None
-    if facts.is_trap_stub:
-        return None
-    needs = combine(
-        entry=facts.entry,
-        log=PtxasLog(functions=(), messages=()),
-        cubin=None,
-        metadata=lowering.metadata,
-        ptx=facts,
-    )
-    evidence = CellEvidence(target=target, lowering=lowering, resources=needs, limits=limits)
-    verdict = judge_fit(evidence)
-    return f"{verdict.kind.value}: it {verdict.reason}" if verdict else None
-
-
-def may_lack_registers(text: str, block: Sequence[int], limits: Limits | None) -> bool:
-    """Whether ptxas may give a block more registers than the target has, by what the PTX fixes.
-
-    Where it knows the size of the block (`.reqntid`, `.maxntid`), ptxas leaves enough for each of
-    its threads, unless `.maxnreg` allows more.
-    """
-    if limits is None:
-        return False
-    enough = limits.registers_of_thread(math.prod(block))
-    match = _MAXNREG.search(text)
-    if not match and _SIZED.search(text):
-        return False
-    most = limits.max_registers_per_thread
-    return (min(int(match[1]), most) if match else most) > enough
-
-
-def waits_for_others(ptx: str, entry: str) -> bool:
-    """Whether blocks of an entry wait for what others write, as its text says."""
-    try:
-        return read_ptx(ptx, entry).waits
-    except PtxError:
-        return False
-
-
-def effort_words(emulation: Emulation, ptx: str) -> str:
-    """What is about to be executed: a loop makes it more, a branch less."""
-    every, threads = math.prod(emulation.grid), math.prod(emulation.block)
-    blocks = min(every, emulation.budget.max_ctas)
-    try:
-        once = read_ptx(ptx, emulation.entry).instructions * threads * blocks
-    except PtxError:
-        once = 0
-    of = f" of {every:,}" if blocks < every else ""
-    return (
-        f"{blocks:,}{of} blocks of {threads:,} threads, {len(emulation.trials)} runs of about "
-        f"{once:,} instructions each, loops counted once"
     )

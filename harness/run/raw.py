@@ -25,15 +25,14 @@ from harness.run.comparing import ELEMENTS, Array, pack_float, pack_integer
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed, RunTrial
 from harness.run.executing import Follow, executed_of, keep_execution
+from harness.run.inputs import Entry, EntryError, EntryParameter, LaunchSource, read_entry
 from harness.run.judging import judge
-from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
-from harness.run.launching import (
-    Entry,
-    EntryError,
-    EntryParameter,
-    LaunchSource,
+from harness.run.launch import (
+    Launch,
+    RunEvidence,
+    Trusted,
     effort_words,
-    read_entry,
+    evidence_of,
     waits_for_others,
 )
 from harness.store.store import Store
