@@ -7,6 +7,7 @@ import re
 import msgspec
 import pytest
 from conftest import HERE, Triage
+from test_pull_requests_real import committed
 
 pytestmark = pytest.mark.tools
 
@@ -150,3 +151,19 @@ def test_a_verb_that_lists_launches_gives_each_what_is_its_own(module_triage: Tr
         "launch",
         *(f"launch#{n}" for n in (2, 3, 4)),
     ]
+
+
+def test_a_pull_request_judges_the_configs_of_each_launch(triage: Triage) -> None:
+    """The configs that the change breaks are those of the fourth launch, of both kernels."""
+    committed(triage.folder, {"launches.py": FILE.read_text().replace("not NEW", "True")})
+    (triage.folder / "launches.py").write_text(FILE.read_text())
+    words = ("--base", "main", "--sm", "90a", "--triton", NEW, "--kernel", "launches.py")
+    done = triage("pr", *words, "--json")
+    assert done.returncode == 1, done.stderr
+    changes = msgspec.json.decode(done.stdout)["changes"]
+    worse = {
+        (change["kernel"].rpartition("::")[2], change["launch"], change["config"].get("T"))
+        for change in changes["regressed"]
+    }
+    assert worse == {("tuned", _FOLLOWED, 1), ("plain", _FOLLOWED, None)}
+    assert {kind for kind, found in changes.items() if found} == {"regressed"}
