@@ -34,6 +34,7 @@ from harness.cells.selection import for_target
 from harness.frontends.bench import Kept, Workbench
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import form_of, front_end
+from harness.frontends.source_form import CompileRequest
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.frontends.texts.python import OPTIONS
 from harness.io.processes.tasks import in_parallel
@@ -86,15 +87,10 @@ async def cross(
         for name in OPTIONS
         if settings.get(name) is not None and getattr(facts, name, None) is None
     }
-    lowered = await form_of(taker.launch.compiler.kind).compile(
-        bench,
-        taker.launch,
-        text,
-        ptxas=taker.ptxas,
-        limits=bench.limits,
-        suffix=f".{stage}",
-        options=options,
+    request = CompileRequest(
+        text=text, ptxas=taker.ptxas, limits=bench.limits, suffix=f".{stage}", options=options
     )
+    lowered = await form_of(taker.launch.compiler.kind).compile(bench, taker.launch, request)
     if lowered is None or lowered.program is None:
         error = lowered.lowering.error if lowered else None
         message = error.message if error else "it comes to no PTX"

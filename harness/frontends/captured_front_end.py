@@ -43,11 +43,11 @@ from harness.frontends.sessions import (
     LaunchSessions,
     interpreter_of,
 )
-from harness.frontends.source_form import Lowered, SourceForm
+from harness.frontends.source_form import CompileRequest, Lowered, SourceForm
 from harness.io.files.own_code import code_sha256
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import scratch_disk
-from harness.io.processes.hub import Hub, ResourceLimits
+from harness.io.processes.hub import Hub
 from harness.io.processes.machine import is_confined, plain_environment
 from harness.io.toolchains.environments import is_installed
 from harness.judging.judge import died, failed, stopped
@@ -484,9 +484,7 @@ class FileForm(SourceForm):
         """An exported launch, with what the child tells of it besides."""
         return launch
 
-    def asked(
-        self, launch: CapturedLaunch, ptxas: Assembler | None, until: Stage | None
-    ) -> dict[str, object]:
+    def asked(self, launch: CapturedLaunch, request: CompileRequest) -> dict[str, object]:
         """What the child gets to know of a compilation besides the file."""
         return {}
 
@@ -533,30 +531,19 @@ class FileForm(SourceForm):
         return structs.replace(standalone, launch=self.completed(standalone.launch, answer))
 
     async def compile(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        text: str,
-        *,
-        ptxas: Assembler | None,
-        limits: ResourceLimits,
-        until: Stage | None = None,
-        suffix: str = ".py",
-        options: Mapping[str, object] | None = None,
+        self, bench: Workbench, launch: CapturedLaunch, request: CompileRequest
     ) -> Lowered | None:
-        request = CaptureRequest(
-            file=Path(f"kernel{suffix}"),
+        capture = CaptureRequest(
+            file=Path(f"kernel{request.suffix}"),
             function=None,
-            overrides=options or {},
+            overrides=request.options,
             capability=launch.request.capability,
             limits=launch.request.limits,
             settings=launch.request.settings,
         )
-        asked = self.asked(launch, ptxas, until)
-        job = await self.front_end.compile_text(
-            bench, launch.compiler, text, request, {"limits": limits.message(), **asked}
-        )
+        more = {"limits": request.limits.message(), **self.asked(launch, request)}
+        job = await self.front_end.compile_text(bench, launch.compiler, request.text, capture, more)
         try:
-            return await self.lowered(bench, launch, job, until)
+            return await self.lowered(bench, launch, job, request.until)
         finally:
             bench.hub.drop_folder(job.folder)

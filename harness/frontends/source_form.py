@@ -40,6 +40,21 @@ class Lowered(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.program is None else self.program.decode(errors="replace")
 
 
+class CompileRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to compile, with `options`; the compiler sees `ptxas`, or the one that it picks.
+
+    With another `suffix` than that of its source it is the compiler's own IR. `until` is the stage
+    that matters.
+    """
+
+    text: str
+    ptxas: Assembler | None
+    limits: ResourceLimits
+    until: Stage | None = None
+    suffix: str = ".py"
+    options: Mapping[str, object] = {}
+
+
 class SourceForm(ABC):
     """How files of the kernels of one compiler are compiled."""
 
@@ -53,34 +68,15 @@ class SourceForm(ABC):
 
     @abstractmethod
     async def compile(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        text: str,
-        *,
-        ptxas: Assembler | None,
-        limits: ResourceLimits,
-        until: Stage | None = None,
-        suffix: str = ".py",
-        options: Mapping[str, object] | None = None,
+        self, bench: Workbench, launch: CapturedLaunch, request: CompileRequest
     ) -> Lowered | None:
         """Run a file as far as the assembler, in the compiler of a capture and for its target.
 
-        The compiler sees `ptxas`, or the one that it picks itself. With another `suffix` than that
-        of its source it is the compiler's own IR. It is compiled with `options`.
-
-        None where it got past `until`, the stage that matters: it is not compiled any further.
+        None where it got past the stage that matters: it is not compiled any further.
 
         Raises:
             InfrastructureError: the child could not be kept alive.
         """
-
-
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, and the `options` that it is compiled with: which of its kernels is meant, say."""
-
-    text: str
-    options: Mapping[str, object] = msgspec.field(default_factory=dict)
 
 
 class SyntaxForm(SourceForm):
@@ -93,8 +89,10 @@ class SyntaxForm(SourceForm):
     syntax: Syntax
 
     @abstractmethod
-    async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:
-        """A config of a file, as one that needs nothing but its compiler.
+    def write(
+        self, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[str, Mapping[str, object]]:
+        """A config of a file, as one that needs nothing but its compiler, and its options.
 
         Raises:
             UsageError: a part of it cannot be read.

@@ -153,10 +153,10 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
         TriageError: the machine failed before the reduction began.
     """
     bench, cell = task.bench, task.subject.cell
-    form, options = front_end(cell.compiler.kind).source_form, dict[str, object]()
+    form = front_end(cell.compiler.kind).source_form
+    options: Mapping[str, object] = {}
     if isinstance(form, SyntaxForm) and cell.launch is not None and cell.record is not None:
-        written = await form.write(bench, cell.launch, cell.record)
-        text, options = written.text, dict(written.options)
+        text, options = form.write(cell.launch, cell.record)
     else:
         text = form_of(cell.compiler.kind).render(await export_source(bench, cell))
     suffix, text_format = source_format(cell.compiler.kind)

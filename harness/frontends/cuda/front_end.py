@@ -47,16 +47,15 @@ from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
-from harness.frontends.source_form import Lowered, SyntaxForm, Written
+from harness.frontends.source_form import CompileRequest, Lowered, SyntaxForm
 from harness.io.files.writing import scratch_disk
-from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.tasks import in_parallel
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import Assembler, Compiler
-from harness.values.verdict import Stage, Verdict
+from harness.values.verdict import Verdict
 
 
 @functools.cache
@@ -228,23 +227,15 @@ class CudaForm(SyntaxForm):
             program=self._driver.program,
         )
 
-    async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:
+    def write(
+        self, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[str, Mapping[str, object]]:
         file, _, entries = launch.request
         entry = entries[record.key]["entry"]
-        text = one_file(file, record.config)
-        return Written(text=text, options={"kernel": entry or record.kernel})
+        return one_file(file, record.config), {"kernel": entry or record.kernel}
 
     async def compile(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        text: str,
-        *,
-        ptxas: Assembler | None,
-        limits: ResourceLimits,
-        until: Stage | None = None,
-        suffix: str = ".cu",
-        options: Mapping[str, object] | None = None,
+        self, bench: Workbench, launch: CapturedLaunch, request: CompileRequest
     ) -> Lowered | None:
         driver, (file, target, _) = self._driver, launch.request
         folder = bench.hub.new_folder("standalone")
@@ -252,20 +243,20 @@ class CudaForm(SyntaxForm):
             # Messages name the file.
             source = folder / file.name
             with scratch_disk():
-                source.write_text(text, encoding="utf-8", newline="")
+                source.write_text(request.text, encoding="utf-8", newline="")
             job = CudaJob(file=source, config={}, target=target, compiler=launch.compiler)
-            run = await driver.run(bench, job, limits=limits)
+            run = await driver.run(bench, job, limits=request.limits)
         finally:
             bench.hub.drop_folder(folder)
         lowering = driver.lowering(run, target)
         if run.ptx is None:
             return Lowered(lowering=lowering)
-        if until is not None and until.value == driver.kind:
+        if request.until is not None and request.until.value == driver.kind:
             return None
         ptx = run.ptx.decode(errors="replace")
-        kernel = kernel_meant(kernels_of(ptx), str((options or {}).get("kernel")))
+        kernel = kernel_meant(kernels_of(ptx), str(request.options.get("kernel")))
         if kernel is not None:
-            block = block_of(text, kernel.name, {}, source)
+            block = block_of(request.text, kernel.name, {}, source)
             lowering = replace(lowering, metadata=facts_of(kernel, block))
         return Lowered(
             lowering=lowering,

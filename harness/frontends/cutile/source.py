@@ -21,7 +21,7 @@ from harness.frontends.one_file import call_lines, keywords_of, must_be, spelled
 from harness.frontends.partners import PINS, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import Lowered
+from harness.frontends.source_form import CompileRequest, Lowered
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler, PackagePin
 from harness.values.verdict import Stage
@@ -126,11 +126,9 @@ class CuTileForm(FileForm):
             died="Return code -{}",
         )
 
-    def asked(
-        self, launch: CapturedLaunch, ptxas: Assembler | None, until: Stage | None
-    ) -> dict[str, object]:
+    def asked(self, launch: CapturedLaunch, request: CompileRequest) -> dict[str, object]:
         own = TILEIRAS_BACK_END.brought_along(tileiras_in(launch.compiler))
-        return self.front_end.asked(ptxas or own)
+        return self.front_end.asked(request.ptxas or own)
 
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None

@@ -30,7 +30,7 @@ from harness.frontends.one_file import (
 )
 from harness.frontends.readings import Promises, read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import Lowered
+from harness.frontends.source_form import CompileRequest, Lowered
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
@@ -182,9 +182,8 @@ class TritonForm(FileForm):
             died=_PTXAS_DIED,
         )
 
-    def asked(
-        self, launch: CapturedLaunch, ptxas: Assembler | None, until: Stage | None
-    ) -> dict[str, object]:
+    def asked(self, launch: CapturedLaunch, request: CompileRequest) -> dict[str, object]:
+        ptxas, until = request.ptxas, request.until
         return {
             # Triton sees this one, or the one that it picks itself.
             "ptxas": str(ptxas.path) if ptxas else None,

@@ -22,7 +22,7 @@ from harness.frontends.one_file import StandaloneError
 from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import form_of
 from harness.frontends.sessions import CapturedLaunch
-from harness.frontends.source_form import Lowered
+from harness.frontends.source_form import CompileRequest, Lowered
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.levels import IrText
@@ -217,15 +217,10 @@ class ExecutedOracle(Oracle[Compiler]):
         options: Mapping[str, object],
         limits: ResourceLimits,
     ) -> Lowered | Reaction:
-        lowered = await form_of(launch.compiler.kind).compile(
-            self.bench,
-            launch,
-            text,
-            ptxas=None,
-            limits=limits,
-            suffix=self.form.suffix,
-            options=options,
+        request = CompileRequest(
+            text=text, ptxas=None, limits=limits, suffix=self.form.suffix, options=options
         )
+        lowered = await form_of(launch.compiler.kind).compile(self.bench, launch, request)
         assert lowered is not None, "it is compiled to the end"
         if lowered.ptx is None:
             evidence = cell_evidence(

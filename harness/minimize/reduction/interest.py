@@ -20,7 +20,7 @@ from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
-from harness.frontends.source_form import Lowered
+from harness.frontends.source_form import CompileRequest, Lowered
 from harness.io.files.locations import offline
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.tasks import in_parallel
@@ -535,16 +535,16 @@ class CompilerOracle(Oracle[Compiler | Assembler]):
             compiler = tool
         form = front_end(compiler.kind).source_form
         assert form is not None, "its text was written by it"
-        lowered = await form.compile(
-            self.bench,
-            structs.replace(self.cell.launch, compiler=compiler),
-            text,
+        request = CompileRequest(
+            text=text,
             ptxas=_seen_by(cell, compiler),
             until=until,
             suffix=self.suffix,
             options=self.options,
             limits=limits,
         )
+        launch = structs.replace(self.cell.launch, compiler=compiler)
+        lowered = await form.compile(self.bench, launch, request)
         facts = lowered.reading.facts if lowered and lowered.reading else None
         is_before = until is not None and until not in _AFTER_PTX
         is_past = facts is not None and is_before and not facts.does_nothing
