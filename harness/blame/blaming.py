@@ -36,7 +36,7 @@ from harness.frontends.readings import PtxReading
 from harness.frontends.registry import front_end
 from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.tasks import in_parallel
-from harness.io.toolchains.install import available_ptxas, install_ptxas
+from harness.io.toolchains.install import available_wheels, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.answers import VerdictAnswer, works
 from harness.judging.conditions import Condition
@@ -115,7 +115,7 @@ def remedy_of(grid: Grid, kind: str | None, version: str | None) -> tuple[str, .
         line = next((working for working in mine if working.made_for), mine[0])
         assembler = line.made_for or line.ptxas(VerdictAnswer.OK)[-1]
         try:
-            packages = {str(release): name for release, name in available_ptxas()}
+            packages = {str(wheel.version): wheel.name for wheel in available_wheels(PTXAS)}
         except InfrastructureError:
             packages = {}
         if assembler not in packages:

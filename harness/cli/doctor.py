@@ -29,17 +29,12 @@ from harness.io.files.locations import cache_path, home_path, offline
 from harness.io.processes import machine
 from harness.io.processes.hub import run_tool
 from harness.io.processes.machine import confinement_words
-from harness.io.toolchains.install import (
-    available_ptxas,
-    available_triton,
-    find_nvdisasm,
-    installed_triton,
-)
+from harness.io.toolchains.install import available_wheels, find_nvdisasm, installed_triton
 from harness.io.toolchains.installed import Toolchain, list_damaged, list_installed
 from harness.store.store import Store
 from harness.tables.said import SaidLine, Tone, say
 from harness.values.errors import TriageError
-from harness.values.toolchain import TRITON
+from harness.values.toolchain import PTXAS, TRITON
 
 _GIB = 1 << 30
 _ROOM = 3 * _GIB
@@ -106,8 +101,9 @@ def _uv() -> Check:
 def _index() -> Check:
     if offline():
         return Check(found="not asked: TRIAGE_OFFLINE is set")
-    tritons = available_triton()
-    ptxas = [version for version, _ in available_ptxas()]
+    tritons, ptxas = (
+        [wheel.version for wheel in available_wheels(kind)] for kind in (TRITON, PTXAS)
+    )
     words = f"{_span('Tritons', tritons)}, {_span('ptxas', ptxas)} for this machine"
     is_whole = bool(tritons and ptxas)
     advice = "" if is_whole else "this Python may be too new or too old for the wheels"

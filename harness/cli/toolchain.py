@@ -22,15 +22,14 @@ from harness.io.files.locations import cache_dir
 from harness.io.packages.versions import split_distribution
 from harness.io.toolchains.install import (
     available_builds,
-    available_nvdisasm,
-    available_ptxas,
-    available_triton,
+    available_wheels,
     install_nvdisasm,
     install_ptxas,
-    select_ptxas,
+    select_versions,
     verify,
 )
 from harness.io.toolchains.installed import (
+    NVDISASM,
     Toolchain,
     list_damaged,
     list_installed,
@@ -80,12 +79,15 @@ def _list(options: _ListOptions) -> int:
         print_note(str(error))
     offered: dict[str, list[str] | None] = {}
     if options.available:
+        own = {
+            kind: [str(wheel.version) for wheel in available_wheels(kind)]
+            for kind in (TRITON, PTXAS, NVDISASM)
+        }
         offered = {
-            TRITON: [str(version) for version in available_triton()],
+            TRITON: own[TRITON],
             **{kind: _versions(front_end(kind)) for kind in _compilers() if kind != TRITON},
             **{kind: _versions(back) for kind, back in _assemblers().items()},
-            "ptxas": [str(version) for version, _ in available_ptxas()],
-            "nvdisasm": [str(version) for version in available_nvdisasm()],
+            **own,
         }
     if options.as_json:
         rows = [
@@ -148,7 +150,7 @@ def _install(options: _NamesOptions) -> None:
 def _install_named(name: str) -> list[str]:
     kind, spec = _split(name)
     if kind == "ptxas":
-        versions = select_ptxas(spec)
+        versions = select_versions(PTXAS, spec)
         labels = [f"ptxas-{install_ptxas(version).version}" for version in versions]
     elif kind == "nvdisasm":
         tool = install_nvdisasm(None if spec == "latest" else spec)

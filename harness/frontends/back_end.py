@@ -30,13 +30,12 @@ from harness.frontends.readings import PtxReading
 from harness.io.packages.versions import LATEST, select
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import (
-    available_ptxas,
+    available_wheels,
     describe_ptxas,
     find_nvdisasm,
     install_ptxas,
     installed_nvdisasm,
-    planned_ptxas,
-    select_ptxas,
+    select_versions,
 )
 from harness.io.toolchains.installed import check_ptxas, installed_versions
 from harness.judging.judge import CellEvidence, judge_ptxas
@@ -221,10 +220,10 @@ class _PtxasBackEnd(BackEnd):
         self.default = default
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        return [version for version, _ in available_ptxas(prereleases=prereleases)]
+        return [wheel.version for wheel in available_wheels(PTXAS, prereleases=prereleases)]
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        return select_ptxas(spec, prereleases=prereleases)
+        return select_versions(PTXAS, spec, prereleases=prereleases)
 
     def installed(self) -> list[Version]:
         return installed_versions(PTXAS)
@@ -233,7 +232,7 @@ class _PtxasBackEnd(BackEnd):
         return install_ptxas(version)
 
     def planned(self, version: Version | str) -> Assembler:
-        return planned_ptxas(version)
+        return install_ptxas(version, is_planned=True)
 
     def brought_along(self, path: Path) -> Assembler:
         return describe_ptxas(path, BUNDLED)

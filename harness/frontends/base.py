@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from packaging.version import Version
@@ -94,22 +95,21 @@ class Interpreter(ABC):
 
     @abstractmethod
     async def run_with_values(
-        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
+        self,
+        what: Literal["launching", "reference"],
+        bench: Workbench,
+        compiler: Compiler,
+        folder: Path,
+        limits: ResourceLimits,
     ) -> JobResult:
-        """Run a launch function once with values, and hand each launch to the caller.
+        """Run a launch function once, and hand each launch to the caller; or a reference function.
 
-        `request.json` in the folder says what; see `harness.run.inputs`. The folder of the
-        result, with what was printed, is the caller's, too.
+        `request.json` in the folder says with which values; see `harness.run.inputs` and
+        `harness.run.references`. The folder of the result, with what was printed, is the caller's.
 
         Raises:
             InfrastructureError: the child could not be kept alive.
         """
-
-    @abstractmethod
-    async def run_reference(
-        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
-    ) -> JobResult:
-        """Run a reference function, in the same way; see `harness.run.references`."""
 
 
 class PartLowering(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,7 +104,10 @@ class _Writer:
                 self.helpers.append(self.define(binding.definition, is_known=is_known))
             return self.names[binding.definition]
         if binding.module is not None:
-            return self._imported(path, binding.module, binding.attribute)
+            meaning = binding.module, binding.attribute
+            name = self._claim(path.rpartition(".")[2], meaning, is_known="." not in path)
+            self.imports.add(_import(name, *meaning))
+            return name
         assert binding.value is not None
         text = self._expression(binding.value, binding.names)
         if "." in path:
@@ -120,11 +123,6 @@ class _Writer:
         line = f"{name} = {text}"
         if line not in self.constants:
             self.constants.append(line)
-        return name
-
-    def _imported(self, path: str, module: str, attribute: str | None) -> str:
-        name = self._claim(path.rpartition(".")[2], (module, attribute), is_known="." not in path)
-        self.imports.add(_import(name, module, attribute))
         return name
 
     def _claim(self, name: str, meaning: object, *, is_known: bool = True) -> str:

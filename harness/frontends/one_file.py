@@ -107,13 +107,10 @@ def code_before(text: str, tree: ast.Module, ours: set[str]) -> str:
     first = 1 if ast.get_docstring(tree) is not None else 0
     for node in tree.body[first:]:
         if ast.unparse(node) not in ours:
-            return "\n".join(code.splitlines()[_first_line(node) - 1 :]).strip("\n")
+            decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+            line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+            return "\n".join(code.splitlines()[line - 1 :]).strip("\n")
     return ""
-
-
-def _first_line(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def entries_of(node: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:

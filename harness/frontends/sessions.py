@@ -138,7 +138,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     end: ProcessEnd
     result: dict[str, Any] | None
-    progress: dict[str, Any] | None
+    progress: dict[str, Any] | None = None
     folder: Path
 
     @property
@@ -422,14 +422,9 @@ async def _shared(
     task = tasks.get(key)
     if task is None or is_lost(task):
         task = tasks[key] = asyncio.create_task(start())
-        task.add_done_callback(_hear)
+        # Seen here: on a run that is stopped, no task waits for its failure any more.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return await asyncio.shield(task)
-
-
-def _hear(task: asyncio.Task[Any]) -> None:
-    """Mark a failure as seen: on a run that is stopped, no task waits for it any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
@@ -471,17 +466,6 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 _MOST_BYTES = 64 << 20
 
 
-class ProgramEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program ended, its answer (None where it left none), and the folder with its files.
-
-    `stdout` and `stderr` in the folder are its streams. The caller drops the folder.
-    """
-
-    end: ProcessEnd
-    answer: dict[str, Any] | None
-    folder: Path
-
-
 def interpreter_of(compiler: Compiler) -> str:
     """The Python that can import a compiler: that of its environment, else triage's own."""
     return str(compiler.python or sys.executable)
@@ -495,8 +479,11 @@ async def run_program(
     *,
     alone: bool = False,
     limits: ResourceLimits | None = None,
-) -> ProgramEnd:
+) -> JobResult:
     """Run a file of Python in the environment of a compiler, under `limits` or the bench's.
+
+    Its answer is the `result`. `stdout` and `stderr` in the folder are its streams; the caller
+    drops that.
 
     Raises:
         InfrastructureError: it cannot be started, or has to be confined and cannot be.
@@ -533,4 +520,4 @@ async def run_program(
     with contextlib.suppress(ConfigurationError, msgspec.MsgspecError):
         data = read_regular(folder / "answer.json", _MOST_BYTES, follow_links=False)
         answer = msgspec.json.decode(data, type=dict[str, Any])
-    return ProgramEnd(end=process, answer=answer, folder=folder)
+    return JobResult(end=process, result=answer, folder=folder)

@@ -158,7 +158,9 @@ class _Recording:
                 (folder / "request.json").write_text(text)
             limits = ResourceLimits(timeout=timeout * _PATIENCE, memory=self.bench.limits.memory)
             interpreter = interpreter_for(self.compiler)
-            work = interpreter.run_with_values(self.bench, self.compiler, folder, limits)
+            work = interpreter.run_with_values(
+                "launching", self.bench, self.compiler, folder, limits
+            )
             child = asyncio.ensure_future(work)
             try:
                 await self._answer(captured, folder, child)

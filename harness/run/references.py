@@ -415,8 +415,9 @@ async def _run(
             for buffer in variant.buffers:
                 (folder / f"{buffer.sha256}.bin").write_bytes(artifacts.get(buffer.sha256))
         async with bench.slot():
-            interpreter = interpreter_for(compiler)
-            job = await interpreter.run_reference(bench, compiler, folder, bench.limits)
+            job = await interpreter_for(compiler).run_with_values(
+                "reference", bench, compiler, folder, bench.limits
+            )
         bench.cpu_seconds += job.end.cpu
         bench.hub.drop_folder(job.folder)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from acted_front_end import Acted, Stage
@@ -41,12 +42,14 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 @pytest.fixture
 def line(stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
     stage.ptxas(OLD, BAD, NEW)
-    versions = [(Version(each), f"ptxas-{each}") for each in (OLD, BAD, NEW)]
+    versions = [
+        SimpleNamespace(version=Version(each), name=f"ptxas-{each}") for each in (OLD, BAD, NEW)
+    ]
     for module in (install, pairs, back_end, level):
-        monkeypatch.setattr(module, "available_ptxas", lambda **_: versions)
-    numbers = [version for version, _ in versions]
+        monkeypatch.setattr(module, "available_wheels", lambda *_, **__: versions)
+    numbers = [wheel.version for wheel in versions]
     monkeypatch.setattr(
-        back_end, "select_ptxas", lambda spec, **_: select(numbers, spec, what="ptxas")
+        back_end, "select_versions", lambda _, spec, **__: select(numbers, spec, what="ptxas")
     )
     stage.acted.versions = ("1.0", "1.1", "2.0")
     return Line(stage, capsys, monkeypatch)

@@ -126,7 +126,7 @@ class Brew(Toy):
     ) -> tuple[Lowering, dict[str, bytes]]:
         request = {"name": record.kernel, **record.config}
         done = await run_program(bench, launch.compiler, HERE / "brew_child.py", request)
-        answer = done.answer
+        answer = done.result
         if not done.end.ok or answer is None:
             raise InfrastructureError(f"{launch.compiler.name}: its child {done.end.words}")
         steps = done.folder / "steps"

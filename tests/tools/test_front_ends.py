@@ -14,7 +14,7 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.frontends.registry import front_end, front_ends, kinds, takes
-from harness.io.toolchains.install import available_ptxas, install_nvdisasm, install_ptxas
+from harness.io.toolchains.install import available_wheels, install_nvdisasm, install_ptxas
 from harness.values.toolchain import PTX, TRITON
 
 pytestmark = pytest.mark.tools
@@ -30,7 +30,7 @@ PTXAS = ("11.8.89", "12.9.86", "13.1.115", "13.5.37")
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory, toolchain_cache: Path) -> Path:
     """A cache with a few ptxas: a history over all that there are would take half a minute."""
-    available_ptxas()  # without the network, its answer tells which there are
+    available_wheels("ptxas")  # without the network, its answer tells which there are
     few = tmp_path_factory.mktemp("few")
     (few / "index").symlink_to(toolchain_cache / "index")
     (few / "toolchains").mkdir()

@@ -13,15 +13,13 @@ from harness.io.packages.archives import fetch_sdist, fetch_wheel
 from harness.io.packages.versions import parse_banner
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import (
-    available_nvdisasm,
-    available_ptxas,
-    available_triton,
+    available_wheels,
     describe_ptxas,
     install_nvdisasm,
     install_ptxas,
     install_triton,
     installed_triton,
-    select_ptxas,
+    select_versions,
     verify,
 )
 from harness.values.errors import UsageError
@@ -66,19 +64,21 @@ def test_triton(toolchain_cache: Path) -> None:
 
 def test_nvdisasm(toolchain_cache: Path) -> None:
     tool = install_nvdisasm()
-    assert Version(tool.version) == available_nvdisasm()[-1]
+    assert Version(tool.version) == available_wheels("nvdisasm")[-1].version
     banner = parse_banner(run_tool([tool.path, "--version"], timeout=60).stdout)
     assert banner is not None
     assert banner[0] == tool.version
 
 
 def test_available(toolchain_cache: Path) -> None:
-    ptxas = dict(available_ptxas())
+    ptxas = {wheel.version: wheel.name for wheel in available_wheels("ptxas")}
     assert ptxas[Version("11.8.89")] == "nvidia-cuda-nvcc-cu11"
     assert ptxas[Version("12.9.86")] == "nvidia-cuda-nvcc-cu12"
     assert min(ptxas) >= Version("11.7"), "the placeholders are not offered"
-    assert {Version("3.6.0"), Version("3.8.0")} <= set(available_triton())
-    assert len(select_ptxas("==13.1.*")) >= 2
+    assert {Version("3.6.0"), Version("3.8.0")} <= {
+        wheel.version for wheel in available_wheels("triton")
+    }
+    assert len(select_versions("ptxas", "==13.1.*")) >= 2
     with pytest.raises(UsageError, match=r"no Triton 3\.6\.99; the nearest are 3\.6\.0 and"):
         install_triton("3.6.99")
 

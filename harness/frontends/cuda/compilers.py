@@ -303,10 +303,10 @@ class _Nvrtc(CudaDriver):
         program = await run_program(bench, job.compiler, child, request, alone=alone, limits=limits)
         process, folder = program.end, program.folder
         try:
-            if program.answer is None:
+            if program.result is None:
                 log = read_stream(folder / "stderr")
             else:
-                log, code = str(program.answer["log"]), int(program.answer["code"])
+                log, code = str(program.result["log"]), int(program.result["code"])
                 process = structs.replace(process, exit_code=code) if process.ok else process
             return _run(process, log, folder / _OUT)
         finally:

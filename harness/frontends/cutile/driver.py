@@ -29,7 +29,7 @@ def pretend() -> None:
     answers: dict[str, Any] = {
         "cuInit": _FUNCTION(lambda *_: 0),
         "cuDriverGetVersion": _FUNCTION(lambda result, *_: _number(result, _VERSION)),
-        "cuPointerGetAttribute": _FUNCTION(_pointer_attribute),
+        "cuPointerGetAttribute": _FUNCTION(lambda result, *_: _answer(result, _CONTEXT)),
         "cuStreamGetCtx": _FUNCTION(lambda _, result, *__: _answer(result, _CONTEXT)),
         "cuCtxGetCurrent": _FUNCTION(lambda result, *_: _answer(result, _CONTEXT)),
         "cuCtxGetDevice": _FUNCTION(lambda result, *_: _number(result, 0)),
@@ -76,8 +76,3 @@ def _device_attribute(result: int, attribute: int, *_: int) -> int:
     if attribute not in (_MAJOR, _MINOR):
         return _INVALID_VALUE
     return _number(result, _capability[attribute == _MINOR])
-
-
-def _pointer_attribute(result: int, *_: int) -> int:
-    """Every pointer that is asked about belongs to the one context."""
-    return _answer(result, _CONTEXT)

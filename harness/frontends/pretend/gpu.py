@@ -470,10 +470,6 @@ def _is_open(tensor: torch.Tensor) -> bool:
     return _is_unknown(tensor) or not _storages(tensor).isdisjoint(_Backing.written)
 
 
-def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return 0 if _is_backed(args[0]) else func(*args, **kwargs)
-
-
 def _value(tensor: torch.Tensor, name: str) -> bool:
     truth = asserted()
     if name != "__bool__" or truth is None:
@@ -511,7 +507,7 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     ),
     "__dlpack__": _if(_is_at_address, lambda x, _: as_capsule(x, x.data_ptr())),
     "__dlpack_device__": _if(_is_at_address, lambda *_: CUDA_DEVICE),
-    "get_device": _get_device,
+    "get_device": _if(_is_backed, lambda *_: 0),
     "pin_memory": lambda func, args, kwargs: args[0],  # noqa: ARG005
     "type": _type,
     **dict.fromkeys(("allclose", "equal"), _compared),
@@ -559,7 +555,7 @@ class _Event:
 
 
 class _Guard:
-    """`torch.cuda.device(...)`, of which there is one."""
+    """`torch.cuda.device(...)` and `device_of(tensor)`, of which there is one."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -582,10 +578,6 @@ class _Stream(_Event, _Guard):
 
     def wait_stream(self, *_: Any) -> None: ...
     def wait_event(self, *_: Any) -> None: ...
-
-
-class _GuardOf(_Guard):
-    """`torch.cuda.device_of(tensor)`."""
 
 
 _NO_OPS = (
@@ -630,7 +622,7 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "Stream": _Stream,
         "Event": _Event,
         "device": _Guard,
-        "device_of": _GuardOf,
+        "device_of": _Guard,
         **dict.fromkeys((*_MEMORY, "get_sync_debug_mode"), lambda *_, **__: 0),
         "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
@@ -822,12 +814,17 @@ def as_capsule(tensor: Any, address: int) -> Any:
     """A capsule `dltensor` of a tensor that is said to lie at this address of the GPU."""
     sizes = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
     strides = (ctypes.c_int64 * tensor.dim())(*tensor.stride())
+    name = str(tensor.dtype).removeprefix("torch.")
+    plain = name if name in _CODES else re.sub(r"\d+$", "", name)
+    if plain not in _CODES:
+        message = f"DLPack has no type for {name}"
+        raise BufferError(message)
     managed = _Managed(
         tensor=_Tensor(
             data=address,
             device=_Device(*CUDA_DEVICE),
             ndim=tensor.dim(),
-            dtype=_data_type(str(tensor.dtype).removeprefix("torch."), tensor.element_size()),
+            dtype=_DataType(_CODES[plain], 8 * tensor.element_size(), 1),
             shape=ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64)),
             strides=ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)),
         )
@@ -837,11 +834,3 @@ def as_capsule(tensor: Any, address: int) -> Any:
     new.restype = ctypes.py_object
     new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return new(ctypes.addressof(managed), b"dltensor", None)
-
-
-def _data_type(name: str, size: int) -> _DataType:
-    plain = name if name in _CODES else re.sub(r"\d+$", "", name)
-    if plain not in _CODES:
-        message = f"DLPack has no type for {name}"
-        raise BufferError(message)
-    return _DataType(_CODES[plain], 8 * size, 1)

@@ -156,11 +156,11 @@ class KernelRecorder(Recorder):
         record.sign()
         self.keep(record)
 
-    def _lowered(self, func_or_mod: Any, target: Any = None, *_: Any, **__: Any) -> NotLowered:
+    def _lowered(self, func_or_mod: Any, target: Any = None, *_: Any, **__: Any) -> Any:
         """In place of `tilelang.lower`: note what would be lowered, and with which passes."""
         passes = dict(tvm.transform.PassContext.current().config)
         self._cached(func_or_mod, target=target, pass_configs=passes)
-        return NotLowered()
+        return types.SimpleNamespace(kernel_source="")
 
     def _calling(self, original: Any) -> Any:
         """What a decorated function does when it is called, and is refused."""
@@ -306,12 +306,6 @@ class StandIn(NotCompiled):
 
     def get_profiler(self, *_: Any, **__: Any) -> Profiler:
         return Profiler()
-
-
-class NotLowered:
-    """What `tilelang.lower` returns: nothing is lowered yet."""
-
-    kernel_source = ""
 
 
 class Profiler:

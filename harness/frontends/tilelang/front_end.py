@@ -126,7 +126,13 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         return lines[0] if lines else error.type
 
     def judge_raised(self, error: RaisedError, stage: Stage, line: str) -> Verdict:
-        if stage.value == self.stages[0] or not _is_internal(error):
+        # By a check of its own, TVM's C++ says that it failed at its own work.
+        is_internal = (
+            "InternalError" in error.kinds
+            or _CHECK.search(error.message)
+            or _IN_CPP.search(error.traceback)
+        )
+        if stage.value == self.stages[0] or not is_internal:
             reason = f"TileLang rejects the kernel: {error.type}: {line}"
             return failed(VerdictKind.REJECTED, stage, reason, message=f"{error.type}: {line}")
         culprit = failing_pass(error.traceback)
@@ -134,13 +140,6 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         cause = "Check failed" if _CHECK.search(error.message) else error.type
         reason = f"{where} failed: {line}" + ("" if cause in line else f" ({cause})")
         return failed(VerdictKind.PASS_FAILURE, stage, reason, message=f"{culprit or ''}: {line}")
-
-
-def _is_internal(error: RaisedError) -> bool:
-    """Whether TVM's C++ failed at its own work, by a check of its own."""
-    if "InternalError" in error.kinds:
-        return True
-    return bool(_CHECK.search(error.message) or _IN_CPP.search(error.traceback))
 
 
 def failing_pass(traceback: str) -> str | None:

@@ -20,7 +20,7 @@ import site
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -42,14 +42,13 @@ from harness.io.packages.versions import OLDEST_TRITON
 from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.machine import is_confined, plain_environment, require_confinement
 from harness.io.toolchains.install import (
-    available_triton,
+    available_wheels,
     bundled_nvdisasm,
     install_triton,
     installed_package,
     installed_triton,
     package_of,
-    planned_triton,
-    select_triton,
+    select_versions,
     version_beside,
 )
 from harness.io.toolchains.installed import find_installed, installed_versions
@@ -149,26 +148,15 @@ class _Interpreting(CapturedFrontEnd, Interpreter):
         return {**self.child_environment(compiler), "TRITON_INTERPRET": "1"}
 
     async def run_with_values(
-        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
-    ) -> JobResult:
-        return await self._work(bench, "launching", compiler, folder, limits)
-
-    async def run_reference(
-        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
-    ) -> JobResult:
-        return await self._work(bench, "reference", compiler, folder, limits)
-
-    async def _work(
         self,
+        what: Literal["launching", "reference"],
         bench: Workbench,
-        module: str,
         compiler: Compiler,
         folder: Path,
         limits: ResourceLimits,
     ) -> JobResult:
-        """Have `main` of a module for children work in a folder, by a fork of the server."""
-        # The module confines itself to the folder.
-        capture = {"module": f"{self.module}.{module}", "place": str(folder), "confined": False}
+        # A fork of the server imports the module, which confines itself to the folder.
+        capture = {"module": f"{self.module}.{what}", "place": str(folder), "confined": False}
         message = {"op": "compile", "capture": capture, "limits": limits.message()}
         return await self.sessions_of(bench).run_job(compiler, message)
 
@@ -278,15 +266,15 @@ class TritonFrontEnd(_Interpreting):
         return repro_of(path, kernel)
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        versions = available_triton(prereleases=prereleases)
+        versions = (wheel.version for wheel in available_wheels(TRITON, prereleases=prereleases))
         return [version for version in versions if version >= OLDEST_TRITON]
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        return select_triton(spec, prereleases=prereleases)
+        return select_versions(TRITON, spec, prereleases=prereleases)
 
     def builds_beside(self, compilers: Sequence[Compiler]) -> list[Version]:
         others = {compiler.origin for compiler in compilers} - {TRITON, INSTALLED}
-        every = (select_triton(f"{name}>=0", prereleases=True) for name in others)
+        every = (select_versions(TRITON, f"{name}>=0", prereleases=True) for name in others)
         return [version for versions in every for version in versions]
 
     def installed(self) -> list[Compiler]:
@@ -302,7 +290,7 @@ class TritonFrontEnd(_Interpreting):
         return install_triton(version)
 
     def planned(self, version: Version | str) -> Compiler:
-        return planned_triton(version)
+        return install_triton(version, is_planned=True)
 
     def default(self) -> Compiler:
         return installed_triton()

@@ -29,6 +29,7 @@ from harness.io.files.locations import cache_dir, storage_error
 from harness.io.files.writing import ensure_folder, sha256_of, write_atomically
 from harness.io.packages.index import Release, wheels
 from harness.io.packages.versions import (
+    LATEST,
     OLDEST_TRITON,
     check_spec,
     exact_of_distribution,
@@ -459,36 +460,26 @@ _PROJECTS = {
 _WORDS = {TRITON: "Triton", PTXAS: PTXAS, NVDISASM: NVDISASM}
 
 
-def available_triton(*, prereleases: bool = False) -> list[Version]:
-    """The Triton versions with a wheel for this interpreter and platform, oldest first.
+def available_wheels(kind: str, *, prereleases: bool = False) -> list[Release]:
+    """The wheel of each version of a tool for this interpreter and platform, oldest first.
+
+    A project that the index lacks is none, if it has another one.
 
     Raises:
         UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
-    return [release.version for release in _releases(TRITON, prereleases=prereleases)]
+    releases = reversed(_releases(kind, prereleases=prereleases))
+    by_version = {release.version: release for release in releases}
+    return [by_version[version] for version in sorted(by_version)]
 
 
 def available_builds(distribution: str) -> list[Release]:
     """The wheels of another distribution that brings a Triton along, by date of upload.
 
-    Errors as `available_triton`.
+    Errors as `available_wheels`.
     """
     builds = _releases(TRITON, prereleases=True, of=canonicalize_name(distribution))
     return sorted(builds, key=lambda build: build.uploaded or "")
-
-
-def available_ptxas(*, prereleases: bool = False) -> list[tuple[Version, str]]:
-    """The ptxas versions and the project that carries each, oldest first.
-
-    Errors as `available_triton`; a project that the index lacks is none, if it has another one.
-    """
-    releases = _releases(PTXAS, prereleases=prereleases)
-    return sorted({release.version: release.name for release in reversed(releases)}.items())
-
-
-def available_nvdisasm(*, prereleases: bool = False) -> list[Version]:
-    """The nvdisasm versions, oldest first; errors as `available_triton`."""
-    return [release.version for release in _releases(NVDISASM, prereleases=prereleases)]
 
 
 def _releases(
@@ -534,74 +525,66 @@ def _file(kind: str, version: Version) -> Release:
     return releases[0]
 
 
-def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
-    """The Triton versions that `spec` names (see `harness.io.packages.versions.select`).
+def select_versions(kind: str, spec: str, *, prereleases: bool = False) -> list[Version]:
+    """The versions of a tool that `spec` names (see `harness.io.packages.versions.select`).
 
     An exact version that is installed, or yanked, is found too, the former without the network.
-    What a range names that is too old for triage is left out. `NAME>=3.8` and `NAME==latest` are
-    those of another distribution, each labelled with its name.
+    Of Triton, what a range names that is too old for triage is left out, and `NAME>=3.8` and
+    `NAME==latest` are those of another distribution, each labelled with its name.
 
     Raises:
         UsageError: `spec` is malformed or names only versions that do not exist or are too old.
         OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
-    require_supported_triton(spec)
-    matching = _select(TRITON, spec, prereleases=prereleases)
-    supported = [version for version in matching if version >= OLDEST_TRITON]
-    if matching and not supported:
-        require_supported_triton(str(matching[-1]))
-    return supported
-
-
-def select_ptxas(spec: str, *, prereleases: bool = False) -> list[Version]:
-    """The ptxas versions that `spec` names; as `select_triton`."""
-    return _select(PTXAS, spec, prereleases=prereleases)
-
-
-def _select(kind: str, spec: str, *, prereleases: bool) -> list[Version]:
-    of, rest = split_distribution(spec) if kind == TRITON else ("", spec)
+    of, rest = "", spec
+    if kind == TRITON:
+        require_supported_triton(spec)
+        of, rest = split_distribution(spec)
     what = of or _WORDS[kind]
     check_spec(rest, what=what)
     exact = exact_of_distribution(spec)
     if exact is not None:
         installed = find_installed(kind, exact)
-        return [Version(installed.version) if installed else _version_of(kind, _file(kind, exact))]
-    versions = {release.version for release in _releases(kind, prereleases=prereleases, of=of)}
-    chosen = select(versions, rest, what=what, prereleases=prereleases)
-    return [label_version(version, of) for version in chosen] if of else chosen
+        chosen = [
+            Version(installed.version) if installed else _version_of(kind, _file(kind, exact))
+        ]
+    else:
+        versions = {release.version for release in _releases(kind, prereleases=prereleases, of=of)}
+        chosen = select(versions, rest, what=what, prereleases=prereleases)
+        chosen = [label_version(version, of) for version in chosen] if of else chosen
+    supported = [version for version in chosen if kind != TRITON or version >= OLDEST_TRITON]
+    if chosen and not supported:
+        require_supported_triton(str(chosen[-1]))
+    return supported
 
 
-def install_triton(version: Version | str) -> Compiler:
+def install_triton(version: Version | str, *, is_planned: bool = False) -> Compiler:
     """The environment of that Triton, installed if it is not yet.
+
+    One that `is_planned` is what this would give: nothing is installed.
 
     Raises:
         UsageError: there is no such version for this interpreter and platform.
         OfflineError, IntegrityError, StorageError, InfrastructureError: it cannot be installed.
     """
-    return _as_triton(_install(TRITON, version))
+    return _as_triton(_toolchain(TRITON, version, is_planned=is_planned))
 
 
-def planned_triton(version: Version | str) -> Compiler:
-    """What `install_triton` would give; nothing is installed.
-
-    Raises:
-        UsageError, OfflineError, InfrastructureError: the index has no such version.
-    """
-    return _as_triton(_plan(TRITON, version)[0])
-
-
-def install_ptxas(version: Version | str) -> Assembler:
-    """That ptxas, installed if it is not yet; errors as `install_triton`."""
-    return _as_ptxas(_install(PTXAS, version))
-
-
-def planned_ptxas(version: Version | str) -> Assembler:
-    """As `planned_triton`; of one that is not installed, the sha256 is that of the wheel."""
-    return _as_ptxas(_plan(PTXAS, version)[0])
+def install_ptxas(version: Version | str, *, is_planned: bool = False) -> Assembler:
+    """As `install_triton`; of a planned one, the sha256 is that of the wheel."""
+    toolchain = _toolchain(PTXAS, version, is_planned=is_planned)
+    release = parse_banner(toolchain.banner)
+    return Assembler(
+        version=toolchain.version,
+        origin=toolchain.distribution,
+        path=toolchain.path / toolchain.executable,
+        sha256=toolchain.executable_sha256,
+        build=release[1] if release else "",
+    )
 
 
-def _plan(kind: str, version: Version | str) -> tuple[Toolchain, Release | None]:
-    """A toolchain, and the file to install it from, None where it is installed."""
+def _toolchain(kind: str, version: Version | str, *, is_planned: bool = False) -> Toolchain:
+    """A toolchain that is installed by now, or as it would be."""
     exact = version if isinstance(version, Version) else exact_of_distribution(version)
     if exact is None:
         raise UsageError(
@@ -609,7 +592,7 @@ def _plan(kind: str, version: Version | str) -> tuple[Toolchain, Release | None]
         )
     installed = find_installed(kind, exact)
     if installed:
-        return installed, None
+        return installed
     release = _file(kind, exact)
     own = _version_of(kind, release)
     planned = Toolchain(
@@ -624,15 +607,10 @@ def _plan(kind: str, version: Version | str) -> tuple[Toolchain, Release | None]
         installed="",
         folder=folder_name(kind, own, release.filename),
     )
-    return planned, release
-
-
-def _install(kind: str, version: Version | str) -> Toolchain:
-    toolchain, release = _plan(kind, version)
-    if release is None:
-        return toolchain
-    ensure_folder(toolchain.path, marker=MARKER, fill=partial(_fill, kind, release))
-    installed = read_toolchain(toolchain.folder)
+    if is_planned:
+        return planned
+    ensure_folder(planned.path, marker=MARKER, fill=partial(_fill, kind, release))
+    installed = read_toolchain(planned.folder)
     assert installed is not None, "its folder was just made"
     return installed
 
@@ -643,17 +621,6 @@ def _as_triton(toolchain: Toolchain) -> Compiler:
         origin=toolchain.distribution,
         path=toolchain.path / SITE,
         sha256=toolchain.sha256,
-    )
-
-
-def _as_ptxas(toolchain: Toolchain) -> Assembler:
-    release = parse_banner(toolchain.banner)
-    return Assembler(
-        version=toolchain.version,
-        origin=toolchain.distribution,
-        path=toolchain.path / toolchain.executable,
-        sha256=toolchain.executable_sha256,
-        build=release[1] if release else "",
     )
 
 
@@ -669,8 +636,8 @@ def install_nvdisasm(version: Version | str | None = None) -> Tool:
     Errors as `install_triton`.
     """
     if version is None:
-        version = select(available_nvdisasm(), "latest", what="nvdisasm")[0]
-    return _as_tool(_install(NVDISASM, version))
+        [version] = select_versions(NVDISASM, LATEST)
+    return _as_tool(_toolchain(NVDISASM, version))
 
 
 def find_nvdisasm() -> Tool:
@@ -764,7 +731,7 @@ def find_tool(name: NamedTool) -> Path:
     if name.kind == INSTALLED:
         folder = installed_package()
     else:
-        folder = _install(name.kind, name.version).path
+        folder = _toolchain(name.kind, name.version).path
     if folder is None or not (folder / name.file).is_file():
         raise InfrastructureError(f"there is no {name.words}")
     if digest_of(folder / name.file) != name.sha256:

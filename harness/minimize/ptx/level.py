@@ -23,7 +23,7 @@ from harness.bisect.search import Tally, runs_to_trust
 from harness.frontends.assemble import run_predicate, script_words
 from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.tasks import in_parallel
-from harness.io.toolchains.install import available_ptxas, install_ptxas
+from harness.io.toolchains.install import available_wheels, install_ptxas
 from harness.io.toolchains.installed import PTXAS, installed_versions
 from harness.minimize.ptx.reduce import (
     count_instructions,
@@ -234,7 +234,7 @@ async def _interest(
         tool=ptxas,
         oracle=oracle,
         installed=[install_ptxas(version) for version in installed_versions(PTXAS)],
-        available=lambda: [version for version, _ in available_ptxas()],
+        available=lambda: [wheel.version for wheel in available_wheels(PTXAS)],
         install=install_ptxas,
         steps=8,
         targets=[near for near in known_targets(own) if near.capability != own.capability],

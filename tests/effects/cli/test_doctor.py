@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uv
@@ -14,7 +15,7 @@ from packaging.version import Version
 from harness.cli import doctor, toolchain
 from harness.frontends.registry import front_end, kinds
 from harness.io.toolchains.installed import MARKER
-from harness.values.toolchain import PTX, TRITON
+from harness.values.toolchain import PTX, PTXAS, TRITON
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +52,12 @@ def test_an_index_without_a_wheel_for_this_python(
     monkeypatch: pytest.MonkeyPatch, tritons: list[Version], said: str
 ) -> None:
     monkeypatch.delenv("TRIAGE_OFFLINE")
-    monkeypatch.setattr(doctor, "available_triton", lambda: tritons)
-    monkeypatch.setattr(doctor, "available_ptxas", lambda: [(Version("13.1.115"), "project")])
+    wheels = {TRITON: tritons, PTXAS: [Version("13.1.115")]}
+    monkeypatch.setattr(
+        doctor,
+        "available_wheels",
+        lambda kind: [SimpleNamespace(version=version) for version in wheels[kind]],
+    )
     check = found("package index")
     assert check.ok is bool(tritons)
     assert said in check.found
@@ -61,8 +66,7 @@ def test_an_index_without_a_wheel_for_this_python(
 def test_what_is_listed_has_versions_or_says_that_they_are_not_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("available_triton", "available_ptxas", "available_nvdisasm"):
-        monkeypatch.setattr(toolchain, name, list)
+    monkeypatch.setattr(toolchain, "available_wheels", lambda _: [])
     done = CliRunner().invoke(toolchain.command, ["list", "--available"])
     listed = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
     assert listed.keys() & set(kinds()) == set(kinds()) - {PTX, "tileir"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -166,8 +167,10 @@ def test_what_only_another_tool_refuses_is_no_bug_of_the_user(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.ptxas("1.0", "2.0")
-    known = [(Version(each), f"ptxas-{each}") for each in ("1.0", "2.0")]
-    monkeypatch.setattr(back_end, "available_ptxas", lambda **_: known)
+    known = [
+        SimpleNamespace(version=Version(each), name=f"ptxas-{each}") for each in ("1.0", "2.0")
+    ]
+    monkeypatch.setattr(back_end, "available_wheels", lambda *_, **__: known)
     stage.acted.act = lambda *_: "2.0=ice *=rejects"
     found(stage, kinds=(SettingKind.PTXAS,))
     assert [bug.code for bug in list_bugs(stage.store)] == ["C7907"]
@@ -238,8 +241,8 @@ def test_a_ptxas_gets_the_program_of_the_bundled_one_unless_it_is_older(
 ) -> None:
     versions = ("1.0", "2.0", "3.0")
     stage.ptxas(*versions)
-    known = [(Version(each), f"ptxas-{each}") for each in versions]
-    monkeypatch.setattr(back_end, "available_ptxas", lambda **_: known)
+    known = [SimpleNamespace(version=Version(each), name=f"ptxas-{each}") for each in versions]
+    monkeypatch.setattr(back_end, "available_wheels", lambda *_, **__: known)
     stage.acted.act = lambda *_: "2.0=ice *=ok"
     planned = stage.acted.stored_plan
 

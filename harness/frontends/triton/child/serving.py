@@ -188,16 +188,6 @@ class ProgressFile:
         self._path.write_text(dumps({"stage": stage, "seconds": self.stages}))
 
 
-def _record_ptxas(calls: list[list[str]]) -> None:
-    """Let the backend assemble nothing: note its ptxas command line, leave an empty cubin."""
-
-    def note(command: list[str], _: Callable[..., Any]) -> None:
-        calls.append([str(word) for word in command])
-        Path(command[command.index("-o") + 1]).write_bytes(b"")
-
-    assemble_by(note)
-
-
 class _PastError(Exception):
     """The last stage that is asked for has succeeded."""
 
@@ -290,8 +280,19 @@ def lower(record: Any, folder: Path, message: Message) -> None:
                 value.cache_clear()
 
     progress = ProgressFile(folder, record.first_stage)
-    calls: list[list[str]] = []
-    _record_ptxas(calls)
+    ptxas_command: dict[str, Any] | None = None
+
+    def note(command: list[str], _: Callable[..., Any]) -> None:
+        """In place of ptxas: note its command line without files, and leave an empty cubin."""
+        nonlocal ptxas_command
+        executable, *words = map(str, command)
+        output = words.index("-o")
+        Path(words[output + 1]).write_bytes(b"")
+        flags = [*words[:output], *words[output + 2 :]]
+        flags = [word for word in flags if not word.endswith(".ptx")]
+        ptxas_command = {"executable": executable, "flags": flags}
+
+    assemble_by(note)
     _watch_stages(progress, message.get("until"))
     result: dict[str, Any] = {"error": None, "metadata": {}, "first_stage": record.first_stage}
     if (without := message.get("without")) is not None:
@@ -311,7 +312,7 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
         result["error"] = recorded.raised(error)
     result |= {
-        "ptxas_command": _flags(calls[-1]) if calls else None,
+        "ptxas_command": ptxas_command,
         "stage": progress.stage,
         "seconds": progress.stages,
         "triton": importlib.metadata.version("triton"),
@@ -351,14 +352,6 @@ def _metadata(kernel: Any) -> dict[str, Any]:
     constants = getattr(source, "constants", None) or {}
     values["constants"] = [name for name in constants if isinstance(name, str)]
     return {name: _plain(value) for name, value in values.items()}
-
-
-def _flags(command: list[str]) -> dict[str, Any]:
-    """The command without its files: the executable, and the flags in their order."""
-    output = command.index("-o")
-    words = [*command[1:output], *command[output + 2 :]]
-    flags = [word for word in words if not word.endswith(".ptx")]
-    return {"executable": command[0], "flags": flags}
 
 
 _SUFFIXES = (".ttir", ".ttgir")

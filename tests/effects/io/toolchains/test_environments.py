@@ -225,7 +225,7 @@ async def _asked(folder: Path, program: Path, compiler: Compiler) -> list[object
             limits = ResourceLimits(timeout=60, memory=1 << 30)
             bench = Workbench(hub=hub, store=store, sessions=None, jobs=1, limits=limits)  # type: ignore[arg-type]
             done = await run_program(bench, compiler, program, {"sugar": 2})
-            return [done.end.exit_code, done.answer, (done.folder / "stdout").read_text()]
+            return [done.end.exit_code, done.result, (done.folder / "stdout").read_text()]
 
 
 def test_a_child_program_runs_in_it(

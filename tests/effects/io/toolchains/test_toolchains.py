@@ -23,9 +23,7 @@ from harness.io.packages import wheels as wheel_install
 from harness.io.toolchains import install as toolchain_contents
 from harness.io.toolchains.install import (
     available_builds,
-    available_nvdisasm,
-    available_ptxas,
-    available_triton,
+    available_wheels,
     describe_ptxas,
     every_nvdisasm,
     find_nvdisasm,
@@ -33,15 +31,15 @@ from harness.io.toolchains.install import (
     install_ptxas,
     install_triton,
     installed_triton,
-    planned_ptxas,
-    planned_triton,
-    select_ptxas,
-    select_triton,
+    select_versions,
     verify,
     version_beside,
 )
 from harness.io.toolchains.installed import (
     MARKER,
+    NVDISASM,
+    PTXAS,
+    TRITON,
     installed_versions,
     list_damaged,
     list_installed,
@@ -99,18 +97,21 @@ def start_install(version: str) -> subprocess.Popen[str]:
 
 
 def test_available(served: LocalIndex) -> None:
-    assert available_ptxas() == [
+    assert [(wheel.version, wheel.name) for wheel in available_wheels(PTXAS)] == [
         (Version("12.9.86"), "nvidia-cuda-nvcc-cu12"),
         (Version("13.0.88"), "nvidia-cuda-nvcc"),
         (Version("13.1.115"), "nvidia-cuda-nvcc"),
     ]
-    assert available_nvdisasm() == [Version("13.2.51"), Version("13.5.37")]
-    assert available_triton() == [Version("3.6.0")]
+    assert [wheel.version for wheel in available_wheels(NVDISASM)] == [
+        Version("13.2.51"),
+        Version("13.5.37"),
+    ]
+    assert [wheel.version for wheel in available_wheels(TRITON)] == [Version("3.6.0")]
 
 
 def test_available_without_any_project(local_index: LocalIndex, empty_cache: Path) -> None:
     with pytest.raises(UsageError, match="no project nvidia-cuda-nvcc"):
-        available_ptxas()
+        available_wheels(PTXAS)
 
 
 def test_install_ptxas(
@@ -135,7 +136,7 @@ def test_install_ptxas(
     monkeypatch.setattr(wheel_install, "run_tool", None)
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
     assert install_ptxas(Version("13.1.115")) == ptxas
-    assert select_ptxas("13.1.115") == [Version("13.1.115")]
+    assert select_versions(PTXAS, "13.1.115") == [Version("13.1.115")]
     assert runs.read_text().count("run") == 1
 
 
@@ -178,11 +179,11 @@ def _with_builds(index: LocalIndex) -> None:
 def test_a_triton_of_another_distribution(served: LocalIndex, empty_cache: Path) -> None:
     _with_builds(served)
     newest = Version("3.6.10.post20260710+night.triton")
-    assert select_triton("night-triton>=3.6") == [
+    assert select_versions(TRITON, "night-triton>=3.6") == [
         Version("3.6.10.post20260709+night.triton"),
         newest,
     ]
-    assert select_triton("Night_Triton==latest") == [newest]
+    assert select_versions(TRITON, "Night_Triton==latest") == [newest]
     assert [str(build.version) for build in available_builds("night-triton")] == [
         "3.6.10.post20260709",
         "3.6.10.post20260710",
@@ -190,7 +191,7 @@ def test_a_triton_of_another_distribution(served: LocalIndex, empty_cache: Path)
     triton = install_triton("night-triton==3.6.10.post20260710")
     assert (triton.version, triton.origin) == (str(newest), "night-triton")
     assert triton == install_triton(newest)
-    assert triton == planned_triton(str(newest))
+    assert triton == install_triton(str(newest), is_planned=True)
     # It is imported as Triton, and none of its modules is there twice.
     code = (
         "import triton.a, night_triton.b, triton.b.c; from triton.b import Thing; "
@@ -230,11 +231,11 @@ def test_what_is_no_triton_of_another_distribution(served: LocalIndex, empty_cac
     with pytest.raises(
         UsageError, match=r"^there is no night-triton 3\.7; the nearest is 3\.6\.10"
     ):
-        select_triton("night-triton==3.7")
+        select_versions(TRITON, "night-triton==3.7")
     with pytest.raises(UsageError, match="no project night-cap"):
-        select_triton("night-cap==3.7")
+        select_versions(TRITON, "night-cap==3.7")
     with pytest.raises(UsageError, match="is not a version of night-triton"):
-        select_triton("night-triton==3.x")
+        select_versions(TRITON, "night-triton==3.x")
     assert entries(empty_cache) == []
 
 
@@ -295,15 +296,18 @@ def test_triton_that_cannot_be_imported(served: LocalIndex, empty_cache: Path) -
 
 
 def test_what_would_be_installed(served: LocalIndex, empty_cache: Path) -> None:
-    triton, ptxas = planned_triton("3.6.0"), planned_ptxas("13.1.115")
+    triton, ptxas = (
+        install_triton("3.6.0", is_planned=True),
+        install_ptxas("13.1.115", is_planned=True),
+    )
     assert entries(empty_cache) == []
     assert install_triton("3.6.0") == triton
     installed = install_ptxas("13.1.115")
     # The hash of an executable that nobody has yet is not known.
     assert installed == replace(ptxas, sha256=installed.sha256, build=installed.build)
-    assert planned_ptxas("13.1.115") == installed
+    assert install_ptxas("13.1.115", is_planned=True) == installed
     with pytest.raises(UsageError, match=r"no ptxas 13\.1\.100"):
-        planned_ptxas("13.1.100")
+        install_ptxas("13.1.100", is_planned=True)
 
 
 def test_unknown_versions(served: LocalIndex) -> None:
@@ -312,17 +316,17 @@ def test_unknown_versions(served: LocalIndex) -> None:
     with pytest.raises(UsageError, match=r"no Triton 9\.9; the nearest is 3\.6\.0"):
         install_triton("9.9")
     with pytest.raises(UsageError, match=r"no ptxas 13\.1; .*==13\.1\.\*"):
-        select_ptxas("13.1")
+        select_versions(PTXAS, "13.1")
     with pytest.raises(UsageError, match="not one version of ptxas"):
         install_ptxas(">=13")
 
 
 def test_two_spellings_of_one_version(served: LocalIndex, empty_cache: Path) -> None:
     served.add(*tool_wheel("13.2.0"))
-    assert select_ptxas("13.2") == [Version("13.2.0")]
+    assert select_versions(PTXAS, "13.2") == [Version("13.2.0")]
     assert install_ptxas("13.2") == install_ptxas("13.2.0")
     assert entries(empty_cache) == ["ptxas-13.2.0"]
-    assert str(select_ptxas("13.2")[0]) == "13.2.0"
+    assert str(select_versions(PTXAS, "13.2")[0]) == "13.2.0"
 
 
 def test_uv_is_missing(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,8 +340,8 @@ def test_uv_is_missing(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_yanked_is_found_by_name_only(served: LocalIndex) -> None:
     served.add(*tool_wheel("13.1.1"), yanked=True)
-    assert Version("13.1.1") not in dict(available_ptxas())
-    assert select_ptxas("13.1.1") == [Version("13.1.1")]
+    assert Version("13.1.1") not in [wheel.version for wheel in available_wheels(PTXAS)]
+    assert select_versions(PTXAS, "13.1.1") == [Version("13.1.1")]
     assert install_ptxas("13.1.1").version == "13.1.1"
 
 
@@ -472,7 +476,7 @@ def test_corrupted_wheel(local_index: LocalIndex, empty_cache: Path) -> None:
 
 def test_index_goes_away(local_index: LocalIndex, empty_cache: Path) -> None:
     local_index.add(*tool_wheel("7.0.1"))
-    available_ptxas()
+    available_wheels(PTXAS)
     local_index.down = True
     failing_install(OfflineError, "cannot download nvidia-cuda-nvcc 7.0.1", empty_cache)
 
@@ -494,7 +498,7 @@ def test_offline(
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
     failing_install(OfflineError, "TRIAGE_OFFLINE", empty_cache)
     monkeypatch.delenv("TRIAGE_OFFLINE")
-    available_ptxas()
+    available_wheels(PTXAS)
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
     failing_install(OfflineError, "not installed and TRIAGE_OFFLINE forbids", empty_cache)
 
@@ -619,11 +623,11 @@ def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
 READ_ONLY = """
 from harness.io.toolchains.install import describe_ptxas, install_ptxas
 from harness.io.toolchains.installed import list_installed
-from harness.io.toolchains.install import available_ptxas
+from harness.io.toolchains.install import available_wheels
 from harness.values.errors import StorageError
 print(install_ptxas("13.1.115").version, len(list_installed()))
 print(describe_ptxas(install_ptxas("13.1.115").path, "bundled").version)
-print(len(available_ptxas()))
+print(len(available_wheels("ptxas")))
 try:
     install_ptxas("13.0.88")
 except StorageError as error:
@@ -636,7 +640,7 @@ def test_read_only_cache(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) ->
     shared = Path(tempfile.mkdtemp(prefix="read-only-"))
     try:
         monkeypatch.setenv("TRIAGE_CACHE_DIR", str(shared / "cache"))
-        available_ptxas()
+        available_wheels(PTXAS)
         install_ptxas("13.1.115")
         for path in (shared, *shared.rglob("*")):
             path.chmod(0o555 if path.is_dir() or path.parent.name == "bin" else 0o444)
