@@ -322,18 +322,17 @@ def _assemblies(log: _Log, triton: str | None) -> Iterator[Clue]:
     said = array("Q", complaints)
     explained, seen = set[str](), set[str]()
 
-    def explain(at: int) -> str:
+    def complaint_above(at: int) -> str:
         index = bisect_left(said, max(at - _NEAR, 0))
-        complaint = complaints[said[index]] if index < len(said) and said[index] < at else ""
-        explained.add(complaint)
-        return f"; ptxas: {complaint}" if complaint else ""
+        return complaints[said[index]] if index < len(said) and said[index] < at else ""
 
     for start in log.marks["ptx"]:
         above = log.last("command", start)
         command = log.line(above) if above >= max(start - _NEAR, 0) else ""
-        why = explain(start)
+        complaint = complaint_above(start)
         end = min(log.next("ptx end", start), log.next("ptx", start))
         text = "\n".join(log.lines(start, end)) + "\n"
+        explained.add(complaint)
         if command:
             explained.add(_COMMAND.search(command)[1])  # type: ignore[index]
         if text in seen:
@@ -341,16 +340,18 @@ def _assemblies(log: _Log, triton: str | None) -> Iterator[Clue]:
         seen.add(text)
         gpu = _GPU_NAME.search(command)
         target = Target.parse(gpu[1]) if gpu else None
+        why = f"; ptxas: {complaint}" if complaint else ""
         yield _clue_of(start, f"PTX{why}", text, ".ptx", triton, target)
     for at in log.marks["command"]:
         command = _COMMAND.search(log.line(at))[1]  # type: ignore[index]
         file, gpu = _PTX_FILE.search(command), _GPU_NAME.search(command)
-        index = bisect_left(said, max(at - _NEAR, 0))
-        complaint = complaints[said[index]] if index < len(said) and said[index] < at else ""
+        complaint = complaint_above(at)
         # What ptxas says of its own age needs no file.
         if command in explained or not file or _TOO_OLD in complaint:
             continue
-        words = f"a file of PTX on the machine that wrote the log{explain(at)}"
+        explained.add(complaint)
+        why = f"; ptxas: {complaint}" if complaint else ""
+        words = f"a file of PTX on the machine that wrote the log{why}"
         target = Target.parse(gpu[1]) if gpu else None
         yield Clue(line=at + 1, words=words, file=file[1], target=target)
     for at, complaint in complaints.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -43,16 +44,6 @@ _Texts = _Text | list[_Text]
 _Seconds = Annotated[float, Meta(gt=0, le=86400)]
 _GiB = Annotated[float, Meta(gt=0, le=4096)]
 _Times = Annotated[int, Meta(ge=1, le=100)]
-_SELECTORS: dict[str, Callable[[str], object]] = {
-    "kernel": lambda text: make_selector(kernel=text),
-    "launch": lambda text: make_selector(launch=text),
-    "target": lambda text: make_selector(target=text),
-    "triton": lambda text: make_selector(triton=text),
-    "ptxas": lambda text: make_selector(ptxas=text),
-    "compiler": lambda text: make_selector(compiler=text),
-    "assembler": lambda text: make_selector(assembler=text),
-    "config": lambda text: make_selector(config=text),
-}
 
 
 class _Choice(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,7 +163,7 @@ def read_matrix(path: Path) -> Matrix:
     Raises:
         ConfigurationError: what is wrong with it, with file, line and key.
     """
-    data, line = read_located(path, _MatrixFile, lambda data: _Meaning(data).check())
+    data, line = read_located(path, _MatrixFile, lambda data: _Meaning(data).matrix(""))
     return _Meaning(data, line).matrix(str(path))
 
 
@@ -182,9 +173,6 @@ class _Meaning:
 
     data: _MatrixFile
     line: Callable[[str], int] = lambda where: 0  # noqa: ARG005
-
-    def check(self) -> None:
-        self.matrix("")
 
     def matrix(self, file: str) -> Matrix:
         data = self.data
@@ -293,12 +281,10 @@ class _Meaning:
         self, where: str, entry: _When | _Include, kernel: str | None, kernel_at: str = ""
     ) -> Selector:
         """All parts together; each alone first, so that a complaint names its line."""
-        target = entry.target if isinstance(entry.target, str) else None
-        cell = entry.cell if isinstance(entry, _When) else None
         parts = {
             "kernel": kernel,
             "launch": entry.launch,
-            "target": target,
+            "target": entry.target if isinstance(entry.target, str) else None,
             "triton": entry.triton,
             "ptxas": entry.ptxas,
             "compiler": entry.compiler,
@@ -308,18 +294,8 @@ class _Meaning:
         for name, text in parts.items():
             place = kernel_at if name == "kernel" and kernel_at else f"{where}.{name}"
             if text:
-                _meant(place, _SELECTORS[name], text)
-        return make_selector(
-            cell=cell,
-            kernel=kernel,
-            launch=entry.launch,
-            target=target,
-            triton=entry.triton,
-            ptxas=entry.ptxas,
-            compiler=entry.compiler,
-            assembler=entry.assembler,
-            config=entry.config,
-        )
+                _meant(place, partial(make_selector, **{name: text}))
+        return make_selector(cell=entry.cell if isinstance(entry, _When) else None, **parts)
 
 
 def _chosen(where: str, kind: str, versions: str | None, tool: str | None) -> ToolChoice | None:
@@ -337,8 +313,8 @@ def _several(texts: str | list[str]) -> tuple[str, ...]:
     return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
-def _meant(where: str, read: Callable[[str], T], text: str) -> T:
+def _meant(where: str, read: Callable[..., T], *words: str) -> T:
     try:
-        return read(text)
+        return read(*words)
     except UsageError as error:
         raise FieldError(where, str(error).removeprefix("--config ")) from error

@@ -84,7 +84,7 @@ def make_selector(
     ptxas: str | None = None,
     compiler: str | None = None,
     assembler: str | None = None,
-    config: str = "",
+    config: str | None = None,
 ) -> Selector:
     """The selector with these parts; `ptxas` may also be `bundled`.
 
@@ -94,7 +94,8 @@ def make_selector(
         UsageError: one of them makes no sense.
     """
     if target is not None:
-        target = "|".join(_target(word.strip()) for word in target.split("|"))
+        words = [word.strip() for word in target.split("|")]
+        target = "|".join(w if _WILD.search(w) else str(Target.parse(w)) for w in words)
     bundled = ptxas == BUNDLED
     return Selector(
         cell=cell,
@@ -104,7 +105,7 @@ def make_selector(
         compilers=_ranges(TRITON, triton, compiler),
         assemblers=_ranges(PTXAS, None if bundled else ptxas, assembler),
         bundled=True if bundled else None,
-        config=ConfigFilter.parse(config),
+        config=ConfigFilter.parse(config or ""),
     )
 
 
@@ -134,16 +135,10 @@ def select_stored(
         except UsageError as error:
             raise UsageError(f"--{option} {error}") from error
     selectors = [
-        make_selector(
-            kernel=kernel, launch=launch, target=target, config=config or "", **dict(tools)
-        )
+        make_selector(kernel=kernel, launch=launch, target=target, config=config, **dict(tools))
         for tools in product(*filter(None, (compilers, assemblers)))
     ]
     return tuple(replace(selector, set=tuple(set)) for selector in selectors)
-
-
-def _target(pattern: str) -> str:
-    return pattern if _WILD.search(pattern) else str(Target.parse(pattern))
 
 
 def _ranges(kind: str, versions: str | None, tool: str | None) -> tuple[ToolRange, ...]:

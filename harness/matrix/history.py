@@ -14,7 +14,7 @@ import msgspec
 from harness.cells.matrix_rules import EVERY, is_meant
 from harness.io.files.writing import write_output
 from harness.io.packages.versions import toolchain_order
-from harness.store.export import BINARY_FORMATS, TEXT_FORMATS
+from harness.store.export import TEXT_FORMATS, write_sqlite
 from harness.store.results import StoredRow
 from harness.store.schema import RunRecord
 from harness.store.store import Store
@@ -49,7 +49,7 @@ def export_file(
 
     def write(draft: Path) -> None:
         if form not in TEXT_FORMATS:
-            BINARY_FORMATS[form](rows, draft)
+            write_sqlite(rows, draft)
             return
         with draft.open("wb") as out:
             TEXT_FORMATS[form](rows, out)

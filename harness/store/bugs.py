@@ -113,11 +113,6 @@ def put_signatures(db: sqlite3.Connection, signatures: Iterable[Signature]) -> N
     db.executemany(_PUT_SIGNATURE, {values(signature) for signature in signatures})
 
 
-def _standing(record: BugRecord) -> tuple[bool, bool, int]:
-    state = record.state
-    return state is HumanState.DUPLICATE, state is HumanState.UNTRIAGED, record.number
-
-
 def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int, why: str) -> None:
     """What people said of it (its URL, its note, and the state in words) stays readable."""
     was = record.state not in (HumanState.UNTRIAGED, HumanState.DUPLICATE)
@@ -168,7 +163,10 @@ def number_bugs(db: sqlite3.Connection) -> None:
     for claim in claims:
         given_numbers = sorted({numbers[key] for key in claim.keys if key in numbers})
         if not given_numbers:
-            given_numbers = [_new_number(db, claim)]
+            row = (claim.keys[0], claim.created)
+            number = db.execute("INSERT INTO bugs (key, created) VALUES (?, ?)", row).lastrowid
+            assert number is not None
+            given_numbers = [number]
         for key in claim.keys:
             if key not in numbers:
                 db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, given_numbers[0]))
@@ -183,17 +181,11 @@ def read_numbers(db: sqlite3.Connection) -> dict[str, int]:
     return dict(db.execute("SELECT key, number FROM bug_keys").fetchall())
 
 
-def _new_number(db: sqlite3.Connection, claim: _Claim) -> int:
-    row = (claim.keys[0], claim.created)
-    number = db.execute("INSERT INTO bugs (key, created) VALUES (?, ?)", row).lastrowid
-    assert number is not None
-    return number
-
-
 def join(db: sqlite3.Connection, numbers: Sequence[int], why: str) -> None:
     """Let one of these bugs stay, and its results hold those of the others; `why` is kept."""
     records = [record for record in _records(db) if record.number in numbers]
-    keeper, *others = sorted(records, key=_standing)
+    standing = {HumanState.UNTRIAGED: 1, HumanState.DUPLICATE: 2}
+    keeper, *others = sorted(records, key=lambda one: (standing.get(one.state, 0), one.number))
     for other in others:
         _make_duplicate(db, other, keeper.number, why)
 

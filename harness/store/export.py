@@ -131,7 +131,12 @@ TEXT_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], IO[bytes]], None]] = {
 }
 
 
-def _write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:
+def write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:
+    """Write a new file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     kinds = {"int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
     columns = ", ".join(f'"{name}" {kinds.get(kind, "TEXT")}' for name, kind in COLUMNS.items())
     marks = ", ".join("?" for _ in COLUMNS)
@@ -151,14 +156,4 @@ def _write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:
         db.close()
 
 
-BINARY_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], Path], None]] = {
-    "sqlite": _write_sqlite
-}
-
-"""Each writes a new file.
-
-Raises:
-    OSError: the file cannot be written.
-"""
-
-FORMATS = (*TEXT_FORMATS, *BINARY_FORMATS)
+FORMATS = (*TEXT_FORMATS, "sqlite")

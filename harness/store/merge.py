@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ from harness.store.schema import (
     SELECT_RECORDS,
     EvidenceRow,
     ResultRecord,
+    RunRecord,
     from_row,
     has_tables,
     put_record,
@@ -70,15 +72,9 @@ _UID = 64
 _decode_row = msgspec.json.Decoder(Row).decode
 
 
-class ForeignRun(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignRun(RunRecord, frozen=True, kw_only=True):
     """A run with its number there; `parts` are its shards: number, of, started, finished."""
 
-    id: int
-    uid: str
-    started: float
-    finished: float | None
-    command: str
-    harness_version: str
     parts: tuple[tuple[int, int, float, float | None], ...] = ()
 
 
@@ -335,7 +331,13 @@ def take_evidence(
         for kind in sorted(RECORD_KINDS):
             for values in source.db.execute(SELECT_RECORDS, (kind, None)):
                 row = read_row(values)
-                count = _copy(row, source, artifacts) if row and _is_record(row) else None
+                is_sound = (
+                    row
+                    and len(row.key) <= _LONGEST_WORD
+                    and len(row.evidence.body) <= _LARGEST_RECORD
+                    and math.isfinite(row.created)
+                )
+                count = _copy(row, source, artifacts) if row and is_sound else None
                 if row is None or count is None:
                     lacking += 1
                 else:
@@ -358,11 +360,6 @@ def take_evidence(
                         copied += count
             new += database.write(partial(_put_page, rows=rows, now=now))
     return Taken(evidence=new, records=records, artifacts=copied, lacking=lacking)
-
-
-def _is_record(row: EvidenceRow) -> bool:
-    small = len(row.key) <= _LONGEST_WORD and len(row.evidence.body) <= _LARGEST_RECORD
-    return small and math.isfinite(row.created)
 
 
 def _put_newer(db: sqlite3.Connection, *, kind: str, row: EvidenceRow) -> bool:
@@ -552,18 +549,18 @@ def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
             join(db, given_numbers, "another store has joined them")
             numbers = read_numbers(db)
     taken = 0
-    decided = [pair for pair in every if pair[0].changed is not None]
-    for record, source in sorted(decided, key=lambda pair: _latest(pair[0])):
+    decided = [
+        ((record.changed, record.state.value, record.url or "", record.note), record, source)
+        for record, source in every
+        if record.changed is not None
+    ]
+    for _, record, source in sorted(decided, key=itemgetter(0)):
         taken += _take_words(db, numbers, record, source)
     return taken
 
 
 def _keys(record: BugRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys((record.key, *record.other_keys)))
-
-
-def _latest(record: BugRecord) -> tuple[object, ...]:
-    return record.changed, record.state.value, record.url or "", record.note
 
 
 def _new_number(db: sqlite3.Connection, record: BugRecord) -> int:

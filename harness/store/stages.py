@@ -63,11 +63,8 @@ def _log(store: Store, record: ResultRecord) -> bytes | None:
             continue
         last = compiler if kind == "lower" else tool
         for role, title in titles.items():
-            data = (
-                store.artifacts.get(evidence.artifacts[role]) if role in evidence.artifacts else b""
-            )
-            is_trimmed = is_trimmed or data is None
-            if data:
+            sha256 = evidence.artifacts.get(role)
+            if data := store.artifacts.get(sha256) if sha256 else b"":
                 parts.append(f"--- {title}\n".encode() + data)
         if kind == "lower":
             error = msgspec.json.decode(evidence.body, type=Lowering).error

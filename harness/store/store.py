@@ -30,7 +30,7 @@ from harness.store.bugs import BugRecords, put_signatures
 from harness.store.database import Database, restore_runs
 from harness.store.merge import Merging
 from harness.store.records import Records
-from harness.store.results import SELECT_RESULTS, NightPart, PastResults, begin_part, finish_part
+from harness.store.results import NightPart, PastResults, begin_part, finish_part
 from harness.store.schema import (
     EVIDENCE_KINDS,
     RESULT_COLUMNS,
@@ -40,7 +40,6 @@ from harness.store.schema import (
     Evidence,
     ResultRecord,
     RunRecord,
-    from_row,
     put_row,
     read_row,
     run_checksum,
@@ -330,19 +329,15 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
             return []
         values = {"text": text, "limit": _FOUND_LIMIT}
 
-        def work(db: sqlite3.Connection) -> list[ResultRecord]:
+        def work(db: sqlite3.Connection) -> list[str]:
             for select in _CELLS_MEANT:
                 if cells := db.execute(select, values).fetchall():
-                    return [_latest(db, cell) for (cell,) in cells]
+                    return [cell for (cell,) in cells]
             return []
 
-        return self._database.run(work)
-
-
-def _latest(db: sqlite3.Connection, cell: str) -> ResultRecord:
-    sql = f"{SELECT_RESULTS} WHERE cell = ? ORDER BY created DESC, id DESC LIMIT 1"
-    *row, _ = db.execute(sql, (cell,)).fetchone()
-    return from_row(row)
+        cells = self._database.run(work)
+        latest = self.latest_of(cells)
+        return [latest[cell] for cell in cells]
 
 
 def _note_reads(

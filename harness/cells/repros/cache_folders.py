@@ -236,6 +236,8 @@ def _imported(
     failed_after: str | None,
 ) -> ImportedKernel:
     order = sorted(read, key=_PIPELINE.index, reverse=failed_after is not None)
+    made_by = metadata.get("triton_version")
+    version = parse_version(made_by) if isinstance(made_by, str) else None
     targets = [half.target for half in (read.get(s) for s in (".ptx", ".ttgir")) if half]
     return ImportedKernel(
         kernel=read[order[0]].kernel,
@@ -243,7 +245,7 @@ def _imported(
         files={suffix: read[suffix].data for suffix in order},
         options=_options(metadata),
         target=next(filter(None, targets), None) or _target(metadata),
-        triton=_version(metadata.get("triton_version")),
+        triton=str(version) if version else None,
         failed_after=failed_after,
     )
 
@@ -356,11 +358,6 @@ def _target(metadata: Mapping[str, Any]) -> Target | None:
         return None
 
 
-def _version(value: object) -> str | None:
-    version = parse_version(value) if isinstance(value, str) else None
-    return str(version) if version else None
-
-
 def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tuple[Path, bool]:
     """Make `into/NAME`, whole or not at all; its folder, and whether it is new.
 
@@ -373,10 +370,11 @@ def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tu
     folder = into / kernel.name
     is_new = not folder.exists()
     # A source is launched by the file that it stands in.
+    origin = "".join(char if char.isprintable() else "?" for char in kernel.origin)
     files = ["launch.py" if suffix == ".py" else f"kernel{suffix}" for suffix in kernel.files]
     document: dict[str, Any] = {
         "kernel": kernel.kernel,
-        "summary": f"imported from {_printable(kernel.origin)}: {kernel.state}",
+        "summary": f"imported from {origin[:200]}: {kernel.state}",
     }
     if ".py" in kernel.files:
         document |= {"launches": ["launch"], "configs": None}
@@ -397,7 +395,3 @@ def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tu
         return b""
 
     return ensure_folder(folder, marker=_MARKER, fill=fill), is_new
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)[:200]

@@ -219,7 +219,10 @@ def _check_files(data: ReproFile, folder: Path) -> None:
         FieldError: there is none of that name beside it.
     """
     for index, name in enumerate(data.files or [data.launch]):
-        if not _is_inside(folder / name, folder):
+        file = folder / name
+        # In this very folder: not elsewhere, by a symbolic link either.
+        place = os.path.dirname(os.path.realpath(file))  # noqa: PTH120
+        if not file.is_file() or place != os.path.realpath(folder):
             where = f"$.files[{index}]" if data.files else "$.launch"
             raise FieldError(where, f"no file {name!r} in {folder}")
 
@@ -265,12 +268,6 @@ def _inputs(inputs: ReproInputs | None) -> PtxInputs | None:
 
 def _pin(pin: ReproPin) -> Pin:
     return Pin(package=pin.package, version=pin.version, sha256=pin.sha256)
-
-
-def _is_inside(file: Path, folder: Path) -> bool:
-    """A file in this very folder: not elsewhere, by a symbolic link either."""
-    real = os.path.realpath(file)
-    return file.is_file() and os.path.dirname(real) == os.path.realpath(folder)  # noqa: PTH120
 
 
 def _from_file(path: Path, data: ReproFile) -> LaunchSpec:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import os
-import pathlib
 import sys
 import sysconfig
 import threading
@@ -207,8 +206,13 @@ class ReadsWatch:
             if name and self._fact(kind_fact, name) is None:
                 self._own += (f"{name}/",)
                 self._written.add(name)
-        elif event in _PROCESSES and not self._is_about_the_machine():
-            self._unseen.add("what the processes that it starts read")
+        elif event in _PROCESSES:
+            files = (file for file in _callers() if self._is_standard(file))
+            if (
+                not any(file.endswith(_ABOUT_THE_MACHINE) for file in files)
+                and not self._is_silent()
+            ):
+                self._unseen.add("what the processes that it starts read")
 
     def _opened(self, path: Any, flags: Any) -> None:
         name = _path_of(path)
@@ -260,10 +264,6 @@ class ReadsWatch:
         asks = (file for file in _callers() if not self._is_standard(file))
         return next(asks, "").startswith(self._silent)
 
-    def _is_about_the_machine(self) -> bool:
-        files = [file for file in _callers() if self._is_standard(file)]
-        return any(file.endswith(_ABOUT_THE_MACHINE) for file in files) or self._is_silent()
-
     def _is_standard(self, file: str) -> bool:
         return file.startswith(self._standard) and not file.startswith(self._site)
 
@@ -282,10 +282,6 @@ class ReadsWatch:
             if original in abilities:
                 abilities.add(looked)
         setattr(os, name, looked)
-        # Python 3.10's pathlib holds the functions that it found when it was imported.
-        accessor = getattr(pathlib, "_NormalAccessor", None)
-        if hasattr(accessor, name):
-            setattr(accessor, name, staticmethod(looked))
 
 
 def _initial_environment() -> dict[str, str]:

@@ -123,7 +123,7 @@ class _HostileError(yaml.YAMLError):
         self.problem_mark = mark
 
 
-def read_yaml(path: Path, schema: type[T], check: Callable[[T], None] | None = None) -> T:
+def read_yaml(path: Path, schema: type[T], check: Callable[[T], object] | None = None) -> T:
     """Read `path` into `schema`; `check` looks at the values, and raises `FieldError`.
 
     Raises:
@@ -133,7 +133,7 @@ def read_yaml(path: Path, schema: type[T], check: Callable[[T], None] | None = N
 
 
 def read_located(
-    path: Path, schema: type[T], check: Callable[[T], None] | None = None
+    path: Path, schema: type[T], check: Callable[[T], object] | None = None
 ) -> tuple[T, Callable[[str], int]]:
     """As `read_yaml`, and what tells the line of a value by its path (`$.exclude[0].target`)."""
     data = read_regular(path, _MAX_BYTES)

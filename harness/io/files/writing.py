@@ -292,7 +292,9 @@ def write_output(
         StorageError: it cannot be written.
     """
     try:
-        mode = _mode(path)
+        mode = None  # of nothing, as behind a link to nothing
+        with contextlib.suppress(FileNotFoundError):
+            mode = path.stat().st_mode
         if mode is not None and stat.S_ISDIR(mode):
             raise UsageError(f"{option} {path} is a folder; name a file")
         if mode is None or stat.S_ISREG(mode):
@@ -303,14 +305,6 @@ def write_output(
         raise UsageError(f"{path} exists: name another file, or add --force") from None
     except (OSError, ValueError) as error:
         raise storage_error(error, path, "write", option=option) from error
-
-
-def _mode(path: Path) -> int | None:
-    """What is there, behind links; None for nothing, as behind a link to nothing."""
-    try:
-        return path.stat().st_mode
-    except FileNotFoundError:
-        return None
 
 
 def _replace(path: Path, write: Callable[[Path], None], *, overwrite: bool) -> None:

@@ -276,7 +276,8 @@ def wheels(
     ranks = _tag_ranks()
     best: dict[Version, tuple[int, Release]] = {}
     for release in files(project):
-        if not _offered(release, exact, prereleases=prereleases):
+        is_usual = not release.yanked and (prereleases or not release.version.is_prerelease)
+        if not (is_usual if exact is None else release.version == exact):
             continue
         fitting = [ranks[tag] for tag in release.tags if tag in ranks]
         if not fitting or not _python_fits(release.requires_python):
@@ -325,7 +326,9 @@ def _listing(name: str) -> _Listing:
     setting = endpoint_setting() or "default"
     key = hashlib.sha256(setting.encode()).hexdigest()[:8]
     path = cache_dir() / "index" / f"{name}-{key}.json"
-    cached = _read_listing(path)
+    cached: _Listing | None = None
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        cached = msgspec.json.decode(path.read_bytes(), type=_Listing)
     if cached is not None:
         fresh = 0 <= time.time() - cached.fetched < _TTL
         if fresh or offline() or setting in _silent or _CACHED_ONLY.get():
@@ -348,13 +351,6 @@ def _listing(name: str) -> _Listing:
     with contextlib.suppress(StorageError):
         write_atomically(path, msgspec.json.encode(listing))
     return listing
-
-
-def _read_listing(path: Path) -> _Listing | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Listing)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def _ask(name: str) -> _Listing:
@@ -414,12 +410,6 @@ def _release(name: str, file: _File) -> Release | None:
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
     return Release(name=name, version=version, **msgspec.structs.asdict(file))
-
-
-def _offered(release: Release, exact: Version | None, *, prereleases: bool) -> bool:
-    if exact is not None:
-        return release.version == exact
-    return not release.yanked and (prereleases or not release.version.is_prerelease)
 
 
 @lru_cache(maxsize=1)

@@ -172,15 +172,14 @@ def install_pins(pins: Sequence[PackagePin], python: Path, *, scratch: Path) -> 
         UsageError: the index has no wheel of one of them.
         OfflineError, IntegrityError, StorageError, InfrastructureError: as `install_wheels`.
     """
-    lines = [f"{pin}{''.join(f' --hash=sha256:{sha}' for sha in _hashes(pin))}\n" for pin in pins]
+    lines = []
+    for pin in pins:
+        wheels = [file for file in files(pin.name) if file.is_wheel]
+        select({wheel.version for wheel in wheels}, pin.version, what=f"wheel of {pin.name}")
+        same = [wheel for wheel in wheels if wheel.version == Version(pin.version)]
+        lines.append(f"{pin}{''.join(f' --hash=sha256:{wheel.sha256}' for wheel in same)}\n")
     where: list[str | Path] = ["--compile-bytecode", "--python", python]
     _install(", ".join(map(str, pins)), lines, where, scratch)
-
-
-def _hashes(pin: PackagePin) -> list[str]:
-    wheels = [file for file in files(pin.name) if file.is_wheel]
-    select({wheel.version for wheel in wheels}, pin.version, what=f"wheel of {pin.name}")
-    return [wheel.sha256 for wheel in wheels if wheel.version == Version(pin.version)]
 
 
 def _install(

@@ -296,17 +296,14 @@ def _parts_of(name: str) -> tuple[str, str, str]:
         UsageError: it is none.
     """
     match = NAME.fullmatch(name)
+    there = (NAME.fullmatch(folder) for folder in list_folders())
+    kinds = {TRITON, PTXAS, NVDISASM, *(each[1] for each in there if each)}
     try:
-        if match and match[1] in _kinds() and str(Version(match[2])) == match[2]:
+        if match and match[1] in kinds and str(Version(match[2])) == match[2]:
             return match[1], match[2], match[3] or ""
     except InvalidVersion:
         pass
     raise UsageError(f"{name!r} is not the name of a toolchain; write it like ptxas-13.1.115")
-
-
-def _kinds() -> set[str]:
-    there = (NAME.fullmatch(name) for name in list_folders())
-    return {TRITON, PTXAS, NVDISASM, *(match[1] for match in there if match)}
 
 
 def find_installed(kind: str, version: Version) -> Toolchain | None:
@@ -326,16 +323,17 @@ def find_installed(kind: str, version: Version) -> Toolchain | None:
     return next(same, None)
 
 
-def _named(name: str) -> Toolchain | None:
+def _require(name: str) -> Toolchain:
     """What is installed under a name: for this Python, else for the only one that there is.
 
     Raises:
-        UsageError: several are, and the name says neither Python nor environment.
+        UsageError: nothing is, or several are, and the name says neither Python nor environment.
     """
     kind, version, suffix = _parts_of(name)
+    every = list_installed(of_any_python=True)
     same = [
         toolchain
-        for toolchain in list_installed(of_any_python=True)
+        for toolchain in every
         if (toolchain.kind, toolchain.version) == (kind, version)
         and suffix in ("", toolchain.python or toolchain.environment)
     ]
@@ -344,16 +342,10 @@ def _named(name: str) -> Toolchain | None:
         names = ", ".join(toolchain.folder for toolchain in fitting or same)
         kinds = "partners" if fitting else "Pythons"
         raise UsageError(f"{name} is installed for several {kinds}; name one of {names}")
-    return next(iter(fitting or same), None)
-
-
-def _require(name: str) -> Toolchain:
-    toolchain = _named(name)
-    if toolchain is None:
-        every = list_installed(of_any_python=True)
+    if not same:
         names = ", ".join(dict.fromkeys(installed.name for installed in every)) or "nothing"
         raise UsageError(f"{name} is not installed; installed: {names}")
-    return toolchain
+    return (fitting or same)[0]
 
 
 def lost_package(toolchain: Toolchain) -> Path | None:
