@@ -141,7 +141,7 @@ def test_what_is_started_in_a_child_can_be_started() -> None:
     child = PACKAGE / "frontends" / "triton" / "child"
     assert (child / "__main__.py").is_file()
     assert 'if __name__ == "__main__":' in (child / "interpreting.py").read_text()
-    working = [word for call in calls("_work") for word in words_of(call)]
+    working = [word for call in calls("run_with_values") for word in words_of(call)]
     assert len(working) > 1
     for name in working:
         assert "\ndef main(place: str)" in (child / name).with_suffix(".py").read_text()
