@@ -36,7 +36,7 @@ from distributed import LocalCluster
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
 from harness.io.processes.cluster import open_machines
-from harness.store.merge import open_parcel, pack
+from harness.store.merge import open_parcel, pack, take_over
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.kernel import Config
@@ -114,7 +114,7 @@ def wait(message: bytes) -> bytes:
 def take(store: Store, answer: bytes) -> None:
     """As `HandingOut` keeps an answer."""
     with open_parcel(answer) as source:
-        store.take_over([source])
+        take_over(store, [source])
 
 
 async def stored(

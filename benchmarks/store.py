@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
+from harness.store.trim import store_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ def measure(home: Path, count: int) -> None:
         run = store.runs(1)[0].id
         walk = best_of(lambda: sum(1 for _ in store.run_bodies(run)), rounds=1)
         say(f"run_bodies, {count} rows", f"{count / walk:,.0f} per second")
-        say("database", f"{store.stats().database_bytes / 2**20:,.1f} MiB")
+        say("database", f"{store_stats(store).database_bytes / 2**20:,.1f} MiB")
     say("peak memory", f"{peak_memory():,.1f} MiB ({before:,.1f} before the store)")
 
 

@@ -19,6 +19,7 @@ from harness.bugs.list import list_bugs
 from harness.frontends.registry import known_versions
 from harness.site.overview import life_lines
 from harness.store.bug_identity import bug_key
+from harness.store.bugs import read_numbers, read_signatures
 from harness.store.store import Store
 from harness.tables.said import Block, SaidFacts, SaidLine
 from harness.values.bug import Bug, BugFacts
@@ -117,7 +118,7 @@ def lines_of(results: Iterable[Result], bug: int, tool: str) -> list[dict[str, R
 def check_store(store: Store) -> list[Bug]:
     """Every sentence that `triage bugs` says of a store, against its rows; returns the bugs."""
     bugs = list_bugs(store)
-    numbers, signatures = store.bug_numbers(), store.signatures()
+    numbers, signatures = store.database.run(read_numbers), store.database.run(read_signatures)
     results = []
     for run in sorted(store.runs(limit=10_000), key=lambda each: (each.started, each.id)):
         night = run.started if run.command.startswith("triage matrix run") else None

@@ -13,6 +13,7 @@ from harness.diff.between_runs import current_results
 from harness.io.packages.versions import parse_version, version_order
 from harness.io.toolchains.install import picked_ptxas
 from harness.judging.answers import COULD_NOT_TELL, works
+from harness.store.bugs import kept_bugs
 from harness.store.store import Store
 from harness.values.change import Facts
 from harness.values.kernel import Config
@@ -46,7 +47,9 @@ def know_pair(store: Store, triton: str, target: Target) -> PairKnowledge:
         return PairKnowledge(triton=triton, ptxas=version, target=str(target))
     cells = pairs[mine]
     numbers = {
-        key: record.number for record in store.bugs() for key in (record.key, *record.other_keys)
+        key: record.number
+        for record in kept_bugs(store.database)
+        for key in (record.key, *record.other_keys)
     }
     safe = _safe(mine, pairs)
     return PairKnowledge(

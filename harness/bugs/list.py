@@ -25,6 +25,7 @@ from harness.frontends.registry import kinds, known_versions
 from harness.judging.conditions import Condition
 from harness.judging.signature import template
 from harness.store.bug_identity import bug_key, signature_of
+from harness.store.bugs import join_two, kept_bugs, put_bug, read_numbers, read_signatures
 from harness.store.schema import RunRecord
 from harness.store.store import Store
 from harness.values.bug import (
@@ -64,10 +65,10 @@ def list_bugs(
     Raises:
         StorageError: the results cannot be read or written.
     """
-    records = {record.number: record for record in store.bugs()}
+    records = {record.number: record for record in kept_bugs(store.database)}
     chronicle, meant = _chronicle(store, only)
     stories = chronicle.stories(clean_nights=clean_nights)
-    signatures = store.signatures()
+    signatures = store.database.run(read_signatures)
     issues = {repro.name: repro.issue for repro in list_repros()[0] if repro.issue}
     # What only variants of a cell show is an answer about that cell, and no bug by itself.
     stories = {
@@ -180,8 +181,8 @@ def join_bugs(store: Store, keeper: int, other: int, because: str | None) -> Bug
     if not why:
         comparison = f"; they {compared.words}" if compared else ""
         raise UsageError(f"--because TEXT must say why they are one{comparison}")
-    store.join_bugs(keeper, theirs.record.number, why)
-    return next(record for record in store.bugs() if record.number == other)
+    join_two(store.database, keeper, theirs.record.number, why)
+    return next(record for record in kept_bugs(store.database) if record.number == other)
 
 
 def workarounds_of(store: Store, bug: Bug) -> list[KeptWorkaround]:
@@ -260,7 +261,7 @@ def set_state(
         UsageError: there is no such bug, it was joined, or the argument makes no sense.
         StorageError: the results cannot be read or written.
     """
-    records = {record.number: record for record in store.bugs()}
+    records = {record.number: record for record in kept_bugs(store.database)}
     if number not in records:
         raise UsageError(_no_such_bug(number, list(records)))
     home = records[number].duplicate_of
@@ -280,7 +281,7 @@ def set_state(
         raise UsageError(f"{state.value} takes no argument; --note keeps text")
     if note is not None:
         record = replace(record, note=note[:_MAX_WORDS])
-    store.put_bug(record)
+    put_bug(store.database, record)
     return record
 
 
@@ -309,7 +310,7 @@ def _no_such_bug(number: int, numbers: Sequence[int]) -> str:
 
 def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[Chronicle, set[int]]:
     """All results, and the bugs of those that one of `only` means."""
-    numbers, signatures = store.bug_numbers(), store.signatures()
+    numbers, signatures = store.database.run(read_numbers), store.database.run(read_signatures)
     chronicle, meant = (
         Chronicle(known=cache(known_versions), gone=cache(partial(gone_cells, store))),
         set[int](),

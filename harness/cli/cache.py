@@ -15,7 +15,7 @@ from harness.cli.options import Options, json_option, option, verb
 from harness.cli.output import print_json, print_line, size_words
 from harness.cli.results import open_results, read_results
 from harness.io.files.locations import home_dir, home_path
-from harness.store.store import Store
+from harness.store.trim import make_room, store_stats, trim_store
 from harness.values.errors import FullDiskError
 
 
@@ -51,11 +51,11 @@ def command(options: _CacheOptions) -> None:
         }
         try:
             with open_results() as store:
-                report = store.trim(**limits)
+                report = trim_store(store, **limits)
         except FullDiskError:
-            report = Store.make_room(home_dir(), **limits)
+            report = make_room(home_dir(), **limits)
     with read_results() as store:
-        stats = store.stats()
+        stats = store_stats(store)
     if options.as_json:
         print_json({"schema": 1, "stats": stats, "trimmed": report})
         return

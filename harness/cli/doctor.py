@@ -32,6 +32,7 @@ from harness.io.processes.machine import confinement_words
 from harness.io.toolchains.install import available_wheels, find_nvdisasm, installed_triton
 from harness.io.toolchains.installed import Toolchain, list_damaged, list_installed
 from harness.store.store import Store
+from harness.store.trim import store_stats
 from harness.tables.said import SaidLine, Tone, say
 from harness.values.errors import TriageError
 from harness.values.toolchain import PTXAS, TRITON
@@ -169,7 +170,7 @@ def _cache() -> Check:
 def _results() -> Check:
     home = home_path()
     with tempfile.TemporaryFile(dir=_existing(home)), Store.for_reading(home) as store:
-        stats = store.stats()
+        stats = store_stats(store)
     return Check(ok=True, found=f"{home}: {stats.runs} runs, {stats.results.rows} results")
 
 

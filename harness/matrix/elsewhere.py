@@ -41,7 +41,7 @@ from harness.matrix.workers import (
     run_tool_task,
     work_on_capture,
 )
-from harness.store.merge import open_parcel
+from harness.store.merge import open_parcel, take_evidence_of, take_over
 from harness.store.schema import ResultRecord, to_row
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.matrix import Matrix, VersionChoice
@@ -290,7 +290,7 @@ class CaptureDispatcher:
         if answer.parcel:
             try:
                 with open_parcel(answer.parcel) as source:
-                    run.bench.store.take_over([source])
+                    take_over(run.bench.store, [source])
                     rows = [
                         _decode_row(record.row)
                         for foreign in source.runs
@@ -379,7 +379,7 @@ class Prefetch:
         if answer.parcel:
             try:
                 with open_parcel(answer.parcel) as source:
-                    bench.made |= bench.store.take_evidence_of(source)
+                    bench.made |= take_evidence_of(bench.store, source)
             except UsageError as error:
                 complaints.append(f"what {answer.host} answered is refused: {error}")
         return complaints

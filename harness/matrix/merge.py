@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.diff.between_runs import all_runs
-from harness.store.merge import ForeignStore, open_foreign
+from harness.store.merge import ForeignStore, open_foreign, take_over
 from harness.store.store import Store
 from harness.values.errors import UsageError
 
@@ -58,7 +58,7 @@ def merge_stores(store: Store, folders: Iterable[Path]) -> MergeReport:
                 sources.append(opened.enter_context(open_foreign(folder)))
             except UsageError as error:
                 refused.append(str(error))
-        merged = store.take_over(sources)
+        merged = take_over(store, sources)
         uids = {run.uid for source in sources for run in source.runs}
     unfinished = (run.id for run in all_runs(store) if run.finished is None and run.uid in uids)
     return MergeReport(

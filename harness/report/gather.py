@@ -52,6 +52,7 @@ from harness.report.dossier import (
     way_of,
 )
 from harness.report.paragraphs import REQUIRED
+from harness.store.bugs import read_signatures
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.cell import LaunchLabel
@@ -478,7 +479,7 @@ class _Gathering:
         on = execution_words(run=options.run, on=options.on)[1:]
         return Dossier(
             case=case,
-            signature=self.store.signatures().get(case.signature or ""),
+            signature=self.store.database.run(read_signatures).get(case.signature or ""),
             function=case.kernel.rpartition("::")[2] if repro.is_several else repro.kernel or "",
             is_ptx=repro.ptx is not None,
             summary=repro.summary,

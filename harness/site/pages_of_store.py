@@ -52,6 +52,7 @@ from harness.site.pairs import STAGES, neighbours, pair_facts, stage_diffs
 from harness.site.panes import anchors_of, pane_html, panes_of, shown_stages
 from harness.store.artifacts import UnusableArtifactError
 from harness.store.bug_identity import bug_key
+from harness.store.bugs import read_numbers, read_signatures
 from harness.store.schema import ResultRecord, RunRecord
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
@@ -190,7 +191,10 @@ class _Writer:
     # --- one kernel -----------------------------------------------------------------------------
 
     async def _kernel(self, kernel: str, chosen: CellPages) -> None:
-        numbers, signatures = self.store.bug_numbers(), self.store.signatures()
+        numbers, signatures = (
+            self.store.database.run(read_numbers),
+            self.store.database.run(read_signatures),
+        )
         by_target: dict[str, list[tuple[BugFacts, int | None]]] = defaultdict(list)
         with_page: list[tuple[ResultRecord, int | None]] = []
         for record in current_results(self.store, kernel):

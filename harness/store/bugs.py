@@ -52,52 +52,41 @@ _SELECT_PROGRAMS = f"""
 """  # noqa: S608
 
 
-class BugRecords:
-    """The part of `Store` that knows bugs by their numbers."""
+def kept_bugs(database: Database) -> list[BugRecord]:
+    """All bugs by number; each failure with a signature gets one now, if it has none.
 
-    _database: Database
+    Numbers are given in the order in which the failures were first seen.
+    """
 
-    def bugs(self) -> list[BugRecord]:
-        """Return all bugs by number; each failure with a signature gets one now, if it has none.
+    def work(db: sqlite3.Connection) -> list[BugRecord]:
+        if _claims(db):
+            with transaction(db):
+                number_bugs(db)
+        return _records(db)
 
-        Numbers are given in the order in which the failures were first seen.
-        """
+    return database.run(work)
 
-        def work(db: sqlite3.Connection) -> list[BugRecord]:
-            if _claims(db):
-                with transaction(db):
-                    number_bugs(db)
-            return _records(db)
 
-        return self._database.run(work)
-
-    def bug_numbers(self) -> dict[str, int]:
-        """Return the number of the bug for each key that one answers to."""
-        return self._database.run(read_numbers)
-
-    def put_bug(self, record: BugRecord) -> None:
-        """Keep what people say of a bug; its number, key and time of creation stay."""
-        values = (record.state.value, record.url, record.duplicate_of, record.note, time.time())
-        self._database.run(
-            lambda db: db.execute(
-                "UPDATE bugs SET state = ?, url = ?, duplicate_of = ?, note = ?, changed = ?"
-                " WHERE number = ?",
-                (*values, record.number),
-            )
+def put_bug(database: Database, record: BugRecord) -> None:
+    """Keep what people say of a bug; its number, key and time of creation stay."""
+    values = (record.state.value, record.url, record.duplicate_of, record.note, time.time())
+    database.run(
+        lambda db: db.execute(
+            "UPDATE bugs SET state = ?, url = ?, duplicate_of = ?, note = ?, changed = ?"
+            " WHERE number = ?",
+            (*values, record.number),
         )
+    )
 
-    def join_bugs(self, keeper: int, other: int, why: str) -> None:
-        """Let the results of one bug count as those of another, from now on; `why` is kept."""
 
-        def work(db: sqlite3.Connection) -> None:
-            records = {record.number: record for record in _records(db)}
-            _make_duplicate(db, records[other], keeper, why)
+def join_two(database: Database, keeper: int, other: int, why: str) -> None:
+    """Let the results of one bug count as those of another, from now on; `why` is kept."""
 
-        self._database.write(work)
+    def work(db: sqlite3.Connection) -> None:
+        records = {record.number: record for record in _records(db)}
+        _make_duplicate(db, records[other], keeper, why)
 
-    def signatures(self) -> dict[str, Signature]:
-        """Return the parts of every signature that was kept, by key."""
-        return self._database.run(read_signatures)
+    database.write(work)
 
 
 def read_signatures(db: sqlite3.Connection) -> dict[str, Signature]:

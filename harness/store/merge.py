@@ -24,7 +24,7 @@ from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -49,17 +49,12 @@ from harness.store.schema import (
     read_row,
     to_row,
 )
+from harness.store.store import Store
 from harness.values.bug import BugRecord, HumanState, KeptWorkaround
 from harness.values.errors import StorageError, UsageError
 from harness.values.execution import RunRow
 from harness.values.row import Row
 from harness.values.verdict import Signature, VerdictKind
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from harness.store.database import Database
-
 
 _NAME = "triage.db"
 _LARGEST = 8 << 30
@@ -318,15 +313,14 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     lacking: int = 0
 
 
-def take_evidence(
-    database: Database, artifacts: ArtifactStore, sources: Sequence[ForeignStore], now: float
-) -> Taken:
+def take_evidence(store: Store, sources: Sequence[ForeignStore]) -> Taken:
     """Take what the results of other stores were judged from, and all of their records.
 
     Raises:
         StorageError: it cannot be kept here.
     """
     new = copied = lacking = records = 0
+    database, artifacts, now = store.database, store.artifacts, store.clock()
     for source in sources:
         for kind in sorted(RECORD_KINDS):
             for values in source.db.execute(SELECT_RECORDS, (kind, None)):
@@ -473,60 +467,54 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     taken: Taken = Taken()
 
 
-class Merging:
-    """The part of `Store` that takes over what others have."""
+def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
+    """Take over everything of these stores; if it is interrupted, evidence at the most."""
+    taken = take_evidence(store, sources)
 
-    _database: Database
-    artifacts: ArtifactStore
-    _clock: Callable[[], float]
+    def work(db: sqlite3.Connection) -> Merged:
+        before = _counts(db)
+        put_signatures(db, {signature for source in sources for signature in source.signatures})
+        runs: defaultdict[str, list[tuple[ForeignStore, ForeignRun]]] = defaultdict(list)
+        for source in sources:
+            for run in source.runs:
+                runs[run.uid].append((source, run))
+        # The oldest first, so that they get the same numbers in any order.
+        for uid, same in sorted(
+            runs.items(), key=lambda item: (min(run.started for _, run in item[1]), item[0])
+        ):
+            for _, run in same:
+                db.execute(
+                    _PUT_RUN, (uid, run.started, run.finished, run.command, run.harness_version)
+                )
+            (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
+            for _, run in same:
+                db.executemany(_PUT_SHARD, [(number, *part) for part in run.parts])
+            streams = [source.results(run.id) for source, run in same]
+            together = heapq.merge(*streams, key=lambda record: record.cell)
+            db.executemany(_PUT_RESULT, (to_row(number, record, 0.0) for record in together))
+            db.execute(f"{NAME_CELLS} WHERE run_id = ?", (number,))
+            for source, run in same:
+                values = ((number, *row) for row in source.executions(run.id))
+                db.executemany(_PUT_EXECUTION, values)
+            settle(db, number)
+        bugs = _take_bugs(db, sources)
+        workarounds = sum(take_workarounds(db, source) for source in sources)
+        after = _counts(db)
+        return Merged(
+            runs=after[0] - before[0],
+            results=after[1] - before[1],
+            bugs=bugs,
+            workarounds=workarounds,
+            taken=taken,
+        )
 
-    def take_over(self, sources: Sequence[ForeignStore]) -> Merged:
-        """Take over everything of these stores; if it is interrupted, evidence at the most."""
-        taken = take_evidence(self._database, self.artifacts, sources, self._clock())
+    return store.database.write(work)
 
-        def work(db: sqlite3.Connection) -> Merged:
-            before = _counts(db)
-            put_signatures(db, {signature for source in sources for signature in source.signatures})
-            runs: defaultdict[str, list[tuple[ForeignStore, ForeignRun]]] = defaultdict(list)
-            for source in sources:
-                for run in source.runs:
-                    runs[run.uid].append((source, run))
-            # The oldest first, so that they get the same numbers in any order.
-            for uid, same in sorted(
-                runs.items(), key=lambda item: (min(run.started for _, run in item[1]), item[0])
-            ):
-                for _, run in same:
-                    db.execute(
-                        _PUT_RUN, (uid, run.started, run.finished, run.command, run.harness_version)
-                    )
-                (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
-                for _, run in same:
-                    db.executemany(_PUT_SHARD, [(number, *part) for part in run.parts])
-                streams = [source.results(run.id) for source, run in same]
-                together = heapq.merge(*streams, key=lambda record: record.cell)
-                db.executemany(_PUT_RESULT, (to_row(number, record, 0.0) for record in together))
-                db.execute(f"{NAME_CELLS} WHERE run_id = ?", (number,))
-                for source, run in same:
-                    values = ((number, *row) for row in source.executions(run.id))
-                    db.executemany(_PUT_EXECUTION, values)
-                settle(db, number)
-            bugs = _take_bugs(db, sources)
-            workarounds = sum(take_workarounds(db, source) for source in sources)
-            after = _counts(db)
-            return Merged(
-                runs=after[0] - before[0],
-                results=after[1] - before[1],
-                bugs=bugs,
-                workarounds=workarounds,
-                taken=taken,
-            )
 
-        return self._database.write(work)
-
-    def take_evidence_of(self, source: ForeignStore) -> set[str]:
-        """Take over the evidence of a store, and no result; the keys of all that it has."""
-        take_evidence(self._database, self.artifacts, [source], self._clock())
-        return {key for (key,) in source.db.execute("SELECT key FROM evidence") if key}
+def take_evidence_of(store: Store, source: ForeignStore) -> set[str]:
+    """Take over the evidence of a store, and no result; the keys of all that it has."""
+    take_evidence(store, [source])
+    return {key for (key,) in source.db.execute("SELECT key FROM evidence") if key}
 
 
 def _counts(db: sqlite3.Connection) -> tuple[int, int]:

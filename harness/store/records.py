@@ -27,9 +27,9 @@ T = TypeVar("T")
 class Records:
     """The part of `Store` that keeps records; their bodies are JSON of a type of the caller."""
 
-    _database: Database
+    database: Database
     artifacts: ArtifactStore
-    _clock: Callable[[], float]
+    clock: Callable[[], float]
 
     def records(
         self, kind: str, schema: type[T], keys: Iterable[str] | None = None
@@ -39,7 +39,7 @@ class Records:
         Left out is what the disk has changed, what lacks an artifact, and what another version of
         this program wrote in another form.
         """
-        return self._database.run(lambda db: self._read(db, kind, schema, keys))
+        return self.database.run(lambda db: self._read(db, kind, schema, keys))
 
     def keep_record(
         self, kind: str, key: str, value: object, *, artifacts: Collection[str] = ()
@@ -67,9 +67,9 @@ class Records:
             value = change(self._read(db, kind, schema, [key]).get(key))
             if value is not None:
                 record = Evidence(msgspec.json.encode(value), {name: name for name in artifacts})
-                put_record(db, kind, key, record, created=self._clock())
+                put_record(db, kind, key, record, created=self.clock())
 
-        self._database.write(work)
+        self.database.write(work)
 
     def _read(
         self, db: sqlite3.Connection, kind: str, schema: type[T], keys: Iterable[str] | None

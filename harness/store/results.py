@@ -77,23 +77,23 @@ class StoredRow(NamedTuple):
 class PastResults:
     """The part of `Store` that keeps what came out: results, executions, workarounds."""
 
-    _database: Database
-    _clock: Callable[[], float]
+    database: Database
+    clock: Callable[[], float]
 
     def kernels(self) -> list[str]:
         """Return the names of all kernels that have results, in order."""
-        return [name for (name,) in self._database.select(_SELECT_KERNELS)]
+        return [name for (name,) in self.database.select(_SELECT_KERNELS)]
 
     def latest_results(self, kernel: str, *, but: Collection[int] = ()) -> Iterator[ResultRecord]:
         """Yield the last result of each cell of a kernel, in any run but these."""
         sql = "SELECT cell FROM cells WHERE kernel = ? ORDER BY cell"
-        cells = (cell for (cell,) in self._database.select(sql, kernel))
+        cells = (cell for (cell,) in self.database.select(sql, kernel))
         return self.last_results(cells, besides=but)
 
     def cells_from(self, start: str) -> list[str]:
         """Return the ids of all cells that begin so."""
         sql = "SELECT cell FROM cells WHERE cell >= ?1 AND cell < ?1 || char(0x10ffff)"
-        return [cell for (cell,) in self._database.select(sql, start)]
+        return [cell for (cell,) in self.database.select(sql, start)]
 
     def last_results(
         self,
@@ -128,7 +128,7 @@ class PastResults:
         """
         for start in starts:
             last = start
-            while page := self._database.run(
+            while page := self.database.run(
                 lambda db, last=last, start=start: [  # type: ignore[misc]
                     intact(row) for row in db.execute(_SELECT_PAGE, (run, last, start))
                 ]
@@ -140,7 +140,7 @@ class PastResults:
     def verdicts(self, run: int) -> Counter[str]:
         """Count the results of a run by their verdict."""
         sql = "SELECT verdict, count(*) FROM results WHERE run_id = ? GROUP BY verdict"
-        return Counter(dict(self._database.select(sql, run)))
+        return Counter(dict(self.database.select(sql, run)))
 
     def changed_cells(
         self, older: int, newer: int, *, but: Iterable[str], kernels: Iterable[str]
@@ -150,17 +150,17 @@ class PastResults:
         And all whose verdict is not one of `but`, and those of these kernels.
         """
         lists = json.dumps(list(but)), json.dumps(list(kernels))
-        return [cell for (cell,) in self._database.select(_SELECT_CHANGED, older, newer, *lists)]
+        return [cell for (cell,) in self.database.select(_SELECT_CHANGED, older, newer, *lists)]
 
     def _page(self, sql: str, values: tuple[object, ...]) -> list[tuple[ResultRecord, int]]:
-        return self._database.run(
+        return self.database.run(
             lambda db: [(from_row(row), row[-1]) for row in db.execute(sql, values)]
         )
 
     def put_execution(self, run: int, row: RunRow, signature: Signature | None) -> None:
         """Keep what came out of one cell, with the parts of its signature."""
         body = msgspec.json.encode(row)
-        now = self._clock()
+        now = self.clock()
         values = (run, row.cell, row.run.value, row.run_signature, now, body, zlib.crc32(body))
 
         def work(db: sqlite3.Connection) -> None:
@@ -168,21 +168,21 @@ class PastResults:
             if signature:
                 put_signatures(db, [signature])
 
-        self._database.write(work)
+        self.database.write(work)
 
     def executions(self, cell: str) -> list[RunRow]:
         """What came out of a cell, the latest first; what the disk has changed is left out."""
-        return self._database.run(lambda db: _bodies(db.execute(_SELECT, (cell,)), RunRow))
+        return self.database.run(lambda db: _bodies(db.execute(_SELECT, (cell,)), RunRow))
 
     def put_workaround(self, workaround: KeptWorkaround) -> None:
         """Keep what was found for a cell, in place of what was found before."""
         body = msgspec.json.encode(workaround)
         values = (workaround.baseline.cell, workaround.created, body, zlib.crc32(body))
-        self._database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
+        self.database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
 
     def workarounds(self) -> list[KeptWorkaround]:
         """All that are kept, oldest first; one that was changed by the disk is left out."""
-        return self._database.run(
+        return self.database.run(
             lambda db: _bodies(db.execute(_SELECT_WORKAROUNDS), KeptWorkaround)
         )
 
@@ -192,7 +192,7 @@ class PastResults:
             "SELECT key, created FROM evidence"
             " WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
         )
-        return dict(self._database.select(sql, kind, json.dumps(list(keys))))
+        return dict(self.database.select(sql, kind, json.dumps(list(keys))))
 
 
 def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:

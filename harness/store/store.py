@@ -26,9 +26,8 @@ from msgspec.structs import replace
 
 from harness import __version__
 from harness.store.artifacts import DATABASE, ArtifactStore, database_copy, is_writable
-from harness.store.bugs import BugRecords, put_signatures
+from harness.store.bugs import put_signatures
 from harness.store.database import Database, restore_runs
-from harness.store.merge import Merging
 from harness.store.records import Records
 from harness.store.results import NightPart, PastResults, begin_part, finish_part
 from harness.store.schema import (
@@ -46,7 +45,6 @@ from harness.store.schema import (
     to_row,
     when_made,
 )
-from harness.store.trim import Trimming, TrimReport
 from harness.values.errors import FullDiskError, StorageError
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ _CELLS_MEANT = (
 """Each is asked only if those before it find nothing."""
 
 
-class Store(PastResults, BugRecords, Records, Merging, Trimming):
+class Store(PastResults, Records):
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
@@ -93,12 +91,12 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
         self, home: Path, *, clock: Callable[[], float] = time.time, copy: Path | None = None
     ) -> None:
         self.home = home
-        self._clock = clock
+        self.clock = clock
         self._own_runs: dict[int, RunRecord] = {}
         self._own_parts: dict[int, NightPart] = {}
         self.artifacts = ArtifactStore(home / "artifacts", writable=copy is None)
         path = (copy or home) / DATABASE
-        self._database = Database(
+        self.database = Database(
             path, on_open=lambda db: restore_runs(db, path, self._own_runs.values())
         )
 
@@ -130,29 +128,14 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
         with database_copy(home) as folder, cls(home, copy=folder) as store:
             yield store
 
-    @classmethod
-    def make_room(
-        cls, home: Path, *, max_bytes: int | None, older_than: float | None
-    ) -> TrimReport:
-        """As `trim`, where the disk is full: what is to go is found in a copy of the database.
-
-        Artifacts are deleted here. Their evidence is made again when it is asked for.
-
-        Raises:
-            StorageError: the database cannot be copied to the temporary folder.
-        """
-        with database_copy(home) as folder, cls(home, copy=folder) as store:
-            store.artifacts = ArtifactStore(home / "artifacts")
-            return store.trim(max_bytes=max_bytes, older_than=older_than)
-
     @property
     def notice(self) -> str | None:
         """One line for the user, once a damaged database was replaced."""
-        return self._database.notice
+        return self.database.notice
 
     def close(self) -> None:
         """Let go of the database and the lock; closing twice does no harm."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -170,11 +153,11 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
 
     def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, Evidence]:
         """As `get_evidence`, for many keys at once; those to be made are not in the answer."""
-        rows = self._database.select(SELECT_EVIDENCE, kind, json.dumps(list(keys)))
+        rows = self.database.select(SELECT_EVIDENCE, kind, json.dumps(list(keys)))
         evidence: dict[str, Evidence] = {}
         stale: list[str] = []
         changed: list[tuple[str, str, int]] = []
-        now = self._clock()
+        now = self.clock()
         for row in rows:
             entry = read_row(row)
             if entry is None:
@@ -184,7 +167,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
                 if now - entry.used > _DAY:
                     stale.append(entry.key)
         if stale or changed:
-            self._database.write(lambda db: _note_reads(db, kind, stale, changed, now))
+            self.database.write(lambda db: _note_reads(db, kind, stale, changed, now))
         return evidence
 
     def put_evidence(self, kind: str, key: str, body: bytes, artifacts: Mapping[str, str]) -> None:
@@ -201,14 +184,14 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
         """
         if kind not in EVIDENCE_KINDS:
             raise ValueError(f"{kind!r} is no kind of evidence: a trim would delete it")
-        now = self._clock()
+        now = self.clock()
         evidence = Evidence(body, dict(artifacts))
 
         def work(db: sqlite3.Connection) -> None:
             created = when_made(db, kind, key, evidence)
             put_row(db, kind, key, evidence, created=now if created is None else created, used=now)
 
-        self._database.write(work)
+        self.database.write(work)
 
     def begin_run(
         self, command: str, part: NightPart | None = None, *, uid: str | None = None
@@ -219,7 +202,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
         is a part of a run that another store has begun.
         """
         uid = part.uid if part else uid or os.urandom(16).hex()
-        started = self._clock()
+        started = self.clock()
 
         def work(db: sqlite3.Connection) -> int:
             db.execute(
@@ -232,7 +215,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
                 begin_part(db, number, part, started)
             return int(number)
 
-        run = self._database.write(work)
+        run = self.database.write(work)
         if part:
             self._own_parts[run] = part
         self._own_runs[run] = RunRecord(
@@ -259,7 +242,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
         Raises:
             StorageError: there is no such run, or the database cannot be written.
         """
-        now = self._clock()
+        now = self.clock()
         records = list(records)
         rows = [to_row(run, record, now) for record in records]
         cells = [(record.cell, record.short, record.kernel) for record in records]
@@ -272,7 +255,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
             if signatures:
                 put_signatures(db, signatures)
 
-        self._database.write(work)
+        self.database.write(work)
 
     def put_again(self, run: int, records: Iterable[ResultRecord]) -> None:
         """Keep results as they were read from here as those of another run, too.
@@ -280,7 +263,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
         Raises:
             StorageError: there is no such run, or the database cannot be written.
         """
-        now = self._clock()
+        now = self.clock()
         by_run: dict[int | None, list[ResultRecord]] = {}
         for record in records:
             by_run.setdefault(record.run, []).append(record)
@@ -291,17 +274,17 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
                 cells = json.dumps([record.cell for record in same])
                 db.execute(_COPY_RESULTS, (run, now, run_checksum(run, now), number, cells))
 
-        self._database.write(work)
+        self.database.write(work)
 
     def _check_run(self, db: sqlite3.Connection, run: int) -> None:
         if not db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
             raise StorageError(
-                f"run {run} is not in {self._database.path}: begin it before recording results"
+                f"run {run} is not in {self.database.path}: begin it before recording results"
             )
 
     def finish_run(self, run: int) -> None:
         """Record that a run has come to its end."""
-        now = self._clock()
+        now = self.clock()
         part = self._own_parts.get(run)
 
         def work(db: sqlite3.Connection) -> None:
@@ -310,13 +293,13 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
             else:
                 db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run))
 
-        self._database.write(work)
+        self.database.write(work)
         if run in self._own_runs:
             self._own_runs[run] = replace(self._own_runs[run], finished=now)
 
     def runs(self, limit: int = 20) -> list[RunRecord]:
         """Return the latest runs, newest first."""
-        rows = self._database.select(_SELECT_RUNS, limit)
+        rows = self.database.select(_SELECT_RUNS, limit)
         return [RunRecord(**dict(zip(RUN_COLUMNS, row, strict=True))) for row in rows]
 
     def find_cells(self, text: str) -> list[ResultRecord]:
@@ -335,7 +318,7 @@ class Store(PastResults, BugRecords, Records, Merging, Trimming):
                     return [cell for (cell,) in cells]
             return []
 
-        cells = self._database.run(work)
+        cells = self.database.run(work)
         latest = self.latest_of(cells)
         return [latest[cell] for cell in cells]
 

@@ -11,7 +11,7 @@ from harness.bugs.list import join_bugs, list_bugs, set_state
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
 from harness.judging.signature import make_signature
-from harness.store.merge import open_foreign
+from harness.store.merge import open_foreign, take_over
 from harness.store.store import Store
 from harness.values.bug import Bug, HumanState
 from harness.values.cell import CellId
@@ -148,7 +148,7 @@ def test_stores_that_are_merged_keep_bugs_apart_and_joined(home: Path, tmp_path:
         keep(store, "fwd", "1")
         set_state(store, bug(store, 1).record.number, HumanState.EXPECTED, None)
         with open_foreign(tmp_path / "other") as foreign:
-            store.take_over([foreign])
+            take_over(store, [foreign])
         assert sorted(bugs(store).values()) == [["bwd", "fwd"], ["third"]]
         keeper = next(each for each in list_bugs(store) if "fwd" in each.kernels)
         (joined,) = keeper.joined

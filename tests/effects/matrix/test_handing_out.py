@@ -26,7 +26,7 @@ from harness.matrix import workers as by_name
 from harness.matrix import workers as common_evidence
 from harness.matrix.night import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.matrix.workers import CaptureAnswer, encode, worker_loop
-from harness.store.merge import open_parcel, pack
+from harness.store.merge import open_parcel, pack, take_over
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -308,7 +308,7 @@ def test_a_parcel_is_data_from_elsewhere(tmp_path: Path) -> None:
             Store.open(tmp_path / "here") as store,
             open_parcel(msgspec.msgpack.encode(parcel)) as source,
         ):
-            store.take_over([source])
+            take_over(store, [source])
             found = store.get_evidence("capture", "key")
         assert (found and found.body) == kept
 

@@ -15,7 +15,7 @@ from store_cases import run_rows
 
 from harness.bugs.list import list_bugs, set_state
 from harness.matrix.merge import MergeReport, merge_stores
-from harness.store.merge import Merged
+from harness.store.merge import Merged, take_over
 from harness.store.results import NightPart
 from harness.store.store import Store
 from harness.values.bug import HumanState
@@ -247,4 +247,4 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_nothing_to_take_over(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
-        assert store.take_over([]) == Merged(runs=0, results=0, bugs=0)
+        assert take_over(store, []) == Merged(runs=0, results=0, bugs=0)

@@ -49,7 +49,7 @@ def raw(home: Path) -> closing[sqlite3.Connection]:
 def run_rows(store: Store, run: int) -> list[ResultRecord]:
     """The results of one run, by cell."""
     sql = f"{SELECT_RESULTS} WHERE run_id = ? ORDER BY cell"
-    return store._database.run(lambda db: [from_row(row) for row in db.execute(sql, (run,))])
+    return store.database.run(lambda db: [from_row(row) for row in db.execute(sql, (run,))])
 
 
 def drop_evidence(home: Path, key: str) -> None:

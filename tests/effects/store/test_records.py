@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from store_cases import filled
 
-from harness.store.merge import open_foreign
+from harness.store.merge import open_foreign, take_over
 from harness.store.schema import EVIDENCE_KINDS, RECORD_KINDS
 from harness.store.store import Store
+from harness.store.trim import store_stats, trim_store
 from harness.values.execution import RunRow
 from harness.values.verdict import VerdictKind
 
@@ -40,18 +41,18 @@ def test_a_trim_leaves_records_and_their_artifacts(store: Store, kind: str) -> N
     shared, alone = store.artifacts.put(b"shared"), store.artifacts.put(b"alone")
     store.put_evidence("lower", "key", b"{}", {"ptx": shared})
     store.keep_record(kind, "key", {"seconds": 28_800}, artifacts=[shared, alone])
-    report = store.trim(max_bytes=0)
+    report = trim_store(store, max_bytes=0)
     assert (report.evidence, report.artifacts) == (1, 0)
     assert store.records(kind, Facts) == {"key": {"seconds": 28_800}}
     assert store.artifacts.get(alone) == b"alone"
-    stats = store.stats()
+    stats = store_stats(store)
     assert (stats.evidence, stats.records[kind].rows, stats.orphans) == ({}, 1, 0)
 
 
 def test_what_records_need_does_not_push_evidence_out(store: Store) -> None:
     store.keep_record("trip", "pack", {}, artifacts=[store.artifacts.put(b"x" * 10_000)])
     store.put_evidence("lower", "key", b"{}", {})
-    assert store.trim(max_bytes=100).evidence == 0
+    assert trim_store(store, max_bytes=100).evidence == 0
 
 
 def test_the_newest_of_two_records_is_merged(tmp_path: Path) -> None:
@@ -69,9 +70,9 @@ def test_the_newest_of_two_records_is_merged(tmp_path: Path) -> None:
         taken = []
         for other in [*others, *others]:
             with open_foreign(other) as source:
-                taken.append(store.take_over([source]).taken.records)
+                taken.append(take_over(store, [source]).taken.records)
         assert taken == [2, 0, 0, 0]
-        store.trim(max_bytes=0)
+        trim_store(store, max_bytes=0)
         kept = {key: value["n"] for key, value in store.records("hunt", Facts).items()}
     assert kept == {"older": 2, "newer": 1, "new": 2}
 
@@ -94,7 +95,7 @@ def test_executions_are_merged_once(tmp_path: Path) -> None:
     with Store.open(tmp_path / "home") as store:
         for _ in range(2):
             with open_foreign(tmp_path / "other") as source:
-                store.take_over([source])
+                take_over(store, [source])
         assert store.executions(row.cell) == [row]
 
 

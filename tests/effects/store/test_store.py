@@ -13,6 +13,7 @@ from store_cases import DAY, one_line, raw, record, run_rows
 from harness.store import results
 from harness.store.artifacts import DamagedArtifactError
 from harness.store.store import Store
+from harness.store.trim import store_stats
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def test_a_changed_byte_in_evidence_is_noticed(store: Store, home: Path) -> None
         db.execute("DELETE FROM evidence_artifacts WHERE key = 'role'")
     assert store.get_evidence("lower", "body") is None
     assert store.get_evidence("lower", "role") is None
-    assert store.stats().evidence == {}
+    assert store_stats(store).evidence == {}
 
 
 # --- history --------------------------------------------------------------------------------------

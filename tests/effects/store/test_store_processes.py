@@ -88,15 +88,15 @@ def test_database_that_cannot_grow(home: Path) -> None:
     """SQLite's own limit gives the very error of a full disk, on every machine."""
     with Store.open(home) as store:
         store.put_evidence("lower", "small", b"{}", {})
-        assert store._database._db is not None
-        pages = store._database._db.execute("PRAGMA page_count").fetchone()[0]
-        store._database._db.execute(f"PRAGMA max_page_count = {pages}")
+        assert store.database._db is not None
+        pages = store.database._db.execute("PRAGMA page_count").fetchone()[0]
+        store.database._db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StorageError, match="no space left") as error:
             store.put_evidence("lower", "large", bytes(100_000), {})
         one_line(error)
         assert store.get_evidence("lower", "small") == (b"{}", {})
         assert store.get_evidence("lower", "large") is None
-        store._database._db.execute("PRAGMA max_page_count = 1000000")
+        store.database._db.execute("PRAGMA max_page_count = 1000000")
         store.put_evidence("lower", "large", bytes(100_000), {})
         assert store.get_evidence("lower", "large") is not None
 

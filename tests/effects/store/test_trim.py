@@ -10,6 +10,7 @@ from store_cases import BUSY_WRITER, DAY, python, raw, record, run_rows
 
 from harness.store import trim
 from harness.store.store import Store
+from harness.store.trim import store_stats, trim_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +25,13 @@ def age(store: Store, sha256: str, when: float) -> None:
 
 
 def test_stats(store: Store) -> None:
-    assert store.stats().evidence == {}
+    assert store_stats(store).evidence == {}
     named, orphan = store.artifacts.put(b"named" * 50), store.artifacts.put(os.urandom(500))
     store.put_evidence("lower", "1", b"12345", {"ptx": named, "copy": named})
     store.put_evidence("lower", "2", b"123", {"ptx": named})
     store.put_evidence("inspect", "1", b"", {})
     store.put_result(store.begin_run("c"), record(row=b"1234567"))
-    stats = store.stats()
+    stats = store_stats(store)
     assert {kind: (of.rows, of.bytes) for kind, of in stats.evidence.items()} == {
         "lower": (2, 8),
         "inspect": (1, 0),
@@ -56,13 +57,13 @@ def test_trim_drops_the_least_recently_used_first(home: Path) -> None:
         store.put_result(run, record())
         now[0] += 2 * DAY
         assert store.get_evidence("lower", "0")  # the oldest is used again
-        report = store.trim(max_bytes=45_000)
+        report = trim_store(store, max_bytes=45_000)
         left = [n for n in range(10) if store.get_evidence("lower", str(n))]
         assert left == [0, 7, 8, 9]
         assert [n for n in range(10) if store.artifacts.has(names[n])] == left
         assert (report.evidence, report.artifacts) == (6, 6)
         assert 6 * 10_100 <= report.bytes < 6 * 10_300
-        assert store.trim(max_bytes=45_000).evidence == 0
+        assert trim_store(store, max_bytes=45_000).evidence == 0
         assert len(run_rows(store, run)) == 1
 
 
@@ -73,7 +74,7 @@ def test_trim_by_age(home: Path) -> None:
         now[0] += 100.0
         store.put_evidence("lower", "young", b"{}", {})
         now[0] += 100.0
-        assert store.trim(older_than=150.0).evidence == 1
+        assert trim_store(store, older_than=150.0).evidence == 1
         assert store.get_evidence("lower", "old") is None
         assert store.get_evidence("lower", "young") is not None
 
@@ -85,11 +86,11 @@ def test_trim_never_removes_what_is_still_named(store: Store) -> None:
     age(store, shared, 1000.0)
     with raw(store.home) as db:
         db.execute("UPDATE evidence SET used = 1000.0 WHERE key = 'old'")
-    report = store.trim(older_than=DAY)
+    report = trim_store(store, older_than=DAY)
     assert (report.evidence, report.artifacts) == (1, 1)
     assert store.artifacts.get(shared) == b"shared" * 1000
     assert store.get_evidence("assemble", "young") is not None
-    assert store.trim(max_bytes=0).evidence == 1
+    assert trim_store(store, max_bytes=0).evidence == 1
     assert not list(store.artifacts.all())
 
 
@@ -102,7 +103,7 @@ def test_trim_spares_what_a_writer_is_about_to_name(store: Store) -> None:
     store.put_evidence("lower", "key", b"{}", {"ptx": dropped, "log": again})
     # By the kernel's clock, which ticks every few milliseconds.
     age(store, again, time.time() + 1)
-    report = store.trim(max_bytes=0)
+    report = trim_store(store, max_bytes=0)
     assert (report.evidence, report.artifacts) == (1, 2)
     assert {sha256 for sha256, _, _ in store.artifacts.all()} == {young, again}
     store.put_evidence("lower", "new", b"{}", {"ptx": young, "log": again})
@@ -123,7 +124,7 @@ def test_evidence_named_between_mark_and_sweep_is_kept(
         return result
 
     monkeypatch.setattr(trim, "_drop_unused", drop_then_race)
-    assert store.trim().artifacts == 0
+    assert trim_store(store).artifacts == 0
     assert store.get_evidence("lower", "key") is not None
 
 
@@ -132,7 +133,7 @@ def test_trim_beside_a_writer(home: Path) -> None:
     writer = python(BUSY_WRITER, home, "writer", 300)
     with writer, Store.open(home) as store:
         while writer.poll() is None:
-            store.trim(max_bytes=2000)
+            trim_store(store, max_bytes=2000)
         assert writer.returncode == 0
         keys = [f"writer{number}" for number in range(300)]
         for key, found in store.get_many("lower", keys).items():
@@ -146,6 +147,6 @@ def test_trim_beside_a_writer(home: Path) -> None:
 def test_trim_gives_disk_space_back(store: Store) -> None:
     for number in range(200):
         store.put_evidence("lower", str(number), os.urandom(10_000), {})
-    before = store.stats().database_bytes
-    store.trim(max_bytes=0)
-    assert store.stats().database_bytes < before / 10
+    before = store_stats(store).database_bytes
+    trim_store(store, max_bytes=0)
+    assert store_stats(store).database_bytes < before / 10

@@ -131,7 +131,7 @@ def test_damage_while_running_is_survived(home: Path) -> None:
     with Store.open(home) as store:
         run = store.begin_run("the one at work")
         store.put_result(run, record("before"))
-        db = store._database._db
+        db = store.database._db
         assert db is not None
         root = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'results_cell'")
         hole = (root.fetchone()[0] - 1) * 4096
@@ -172,7 +172,7 @@ def test_other_process_lets_go_of_a_damaged_database(home: Path) -> None:
     assert other.stdout is not None
     with other, Store.open(home) as store:
         other.stdout.readline()
-        store._database._mark()  # as if we had met a malformed page
+        store.database._mark()  # as if we had met a malformed page
         store.put_evidence("lower", "from us", b"2", {})
         rest, _ = other.communicate(timeout=60)
         assert other.returncode == 0
@@ -188,7 +188,7 @@ def test_waiting_for_a_process_that_does_not_let_go(
     monkeypatch.setattr(database, "_PATIENCE", 0.2)
     filled(home)
     with Store.open(home), Store.open(home) as store:
-        store._database._mark()
+        store.database._mark()
         with pytest.raises(StorageError, match="another triage is using") as error:
             store.get_evidence("lower", "key")
         one_line(error)
@@ -293,7 +293,7 @@ def test_a_run_lost_with_the_database_is_recorded_again(home: Path) -> None:
     with Store.open(home) as store, raw(home) as db:
         run = store.begin_run("the one at work")
         db.execute("DELETE FROM runs")
-        store._database._mark()
+        store.database._mark()
         store.put_result(run, record())
         assert [row.run for row in run_rows(store, run)] == [run]
         last = store.runs()[0]
@@ -311,7 +311,7 @@ def test_a_replacement_that_could_not_record_our_run_is_not_worked_with(
     with Store.open(home) as store, raw(home) as db:
         run = store.begin_run("the one at work")
         db.execute("DELETE FROM runs")
-        store._database._mark()
+        store.database._mark()
         with monkeypatch.context() as patched:
             patched.setattr(store_module, "restore_runs", refuse)
             with pytest.raises(StorageError, match="locked by another process"):
