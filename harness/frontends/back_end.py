@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 from packaging.version import Version
@@ -55,6 +56,8 @@ from harness.values.toolchain import (
 )
 from harness.values.verdict import Verdict
 
+T = TypeVar("T")
+
 
 class LoweredProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A stored program to assemble, what was read off it, and the flags that go with it.
@@ -68,25 +71,15 @@ class LoweredProgram(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None = None
 
 
-class BackEnd(ABC):
-    """One kind of assembler.
-
-    `kind` names it in ids and options, `title` for people. `takes` is the stage of the front end
-    that it takes, and the name of the artifact that holds it; `code` is what people call that.
-    `default` is what is used where none is named: `bundled` where the compiler brings it along, a
-    version, or `latest`.
-    What is done to PTX as text (reduced, executed, varied) is done where `takes` is `ptx`.
-    """
+class Versions(ABC, Generic[T]):
+    """A tool by its versions; `kind` names it in ids and options, `title` for people."""
 
     kind: str
     title: str
-    takes: str
-    code: str
-    default: str
 
     @abstractmethod
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        """The versions that can be installed here, oldest first.
+        """The versions that can be installed here, oldest first; none where it has no versions.
 
         Raises:
             InfrastructureError, UsageError: that cannot be found out.
@@ -101,21 +94,36 @@ class BackEnd(ABC):
         there = self.available(prereleases=prereleases)
         return select(there, spec, what=self.title, prereleases=prereleases)
 
-    def installed(self) -> list[Version]:
-        """Those that are on this machine, oldest first."""
-        return self.available()
-
     @abstractmethod
-    def install(self, version: Version | str) -> Assembler:
+    def install(self, version: Version | str) -> T:
         """Install a version, or find it installed.
 
         Raises:
             UsageError, InfrastructureError: there is none, or it cannot be installed.
         """
 
-    def planned(self, version: Version | str) -> Assembler:
+    def planned(self, version: Version | str) -> T:
         """What `install` would give, for `--list` and `--dry-run`; nothing is installed."""
         return self.install(version)
+
+
+class BackEnd(Versions[Assembler]):
+    """One kind of assembler.
+
+    `takes` is the stage of the front end
+    that it takes, and the name of the artifact that holds it; `code` is what people call that.
+    `default` is what is used where none is named: `bundled` where the compiler brings it along, a
+    version, or `latest`.
+    What is done to PTX as text (reduced, executed, varied) is done where `takes` is `ptx`.
+    """
+
+    takes: str
+    code: str
+    default: str
+
+    def installed(self) -> list[Version]:
+        """Those that are on this machine, oldest first."""
+        return self.available()
 
     def brought_along(self, path: Path) -> Assembler:
         """The one that a compiler has at this place; asked where the default is `bundled`.

@@ -15,13 +15,12 @@ from typing import Literal
 import msgspec
 from packaging.version import Version
 
-from harness.frontends.back_end import BackEnd
+from harness.frontends.back_end import BackEnd, Versions
 from harness.frontends.bench import Kept, Sessions, Workbench
 from harness.frontends.plan import CapturePlace, Plan
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
 from harness.frontends.source_form import SourceForm
-from harness.io.packages.versions import select
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.values.errors import UsageError
 from harness.values.execution import Departure, Interpretation
@@ -122,10 +121,10 @@ class PartLowering(msgspec.Struct, frozen=True, kw_only=True):
     passes: tuple[str, ...]
 
 
-class FrontEnd(ABC):
+class FrontEnd(Versions[Compiler]):
     """One kernel language and its compiler.
 
-    `kind` names it in ids and options, `title` for people. `suffixes` are those of files that
+    `suffixes` are those of files that
     `--kernel` takes; Python files are taken that import one of `modules`. `stages` are what it
     lowers a kernel through, in order, whatever the target. `options` of a config leave the kernel's
     meaning alone. `levels` are those at which a kernel can be reduced besides what the assembler
@@ -136,8 +135,6 @@ class FrontEnd(ABC):
     `report/KIND.md.j2` fills; none where it has no form of its own.
     """
 
-    kind: str
-    title: str
     back_ends: tuple[BackEnd, ...]
     suffixes: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -161,19 +158,6 @@ class FrontEnd(ABC):
         """
         raise UsageError(f"{path}: {self.title} kernels are captured from Python files ({kernel})")
 
-    @abstractmethod
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        """The versions that can be installed here, oldest first; none where it has no versions."""
-
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        """The versions that a specifier names.
-
-        Raises:
-            UsageError: the specifier is malformed, or names what does not exist.
-        """
-        there = self.available(prereleases=prereleases)
-        return select(there, spec, what=self.title, prereleases=prereleases)
-
     def builds_beside(self, compilers: Sequence[Compiler]) -> list[Version]:
         """All versions of the other distributions of this compiler that these come from."""
         return []
@@ -182,14 +166,6 @@ class FrontEnd(ABC):
         """Those that are on this machine."""
         return [self.install(version) for version in self.available()]
 
-    @abstractmethod
-    def install(self, version: Version | str) -> Compiler:
-        """Install a version, or find it installed.
-
-        Raises:
-            UsageError, InfrastructureError: there is none, or it cannot be installed.
-        """
-
     def environment(self, version: str) -> Environment | None:
         """The packages that a version lives in; None where it is installed in another way.
 
@@ -197,10 +173,6 @@ class FrontEnd(ABC):
             UsageError: it is not known what goes with this version.
         """
         return None
-
-    def planned(self, version: Version | str) -> Compiler:
-        """What `install` would give, for `--list` and `--dry-run`; nothing is installed."""
-        return self.install(version)
 
     def default(self) -> Compiler:
         """The one to use where none is named.

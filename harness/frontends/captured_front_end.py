@@ -82,18 +82,22 @@ _code_of = cache(code_sha256)
 class CapturedFrontEnd(FrontEnd):
     """The parts of a front end that follow from a child.
 
-    `module` is run as the child; `code` are the places of all of our code that runs there.
-    `variables` are those that the compiler reads, by their prefixes; of those, children never get
-    the ones in `never`. `files` are what a job leaves, by stage. `impossible` are wordings of what
-    another version or target could do.
+    `form` writes its kernels as files. `module` is run as the child; `code` are the places of all
+    of our code that runs there. `variables` are those that the compiler reads, by their prefixes;
+    of those, children never get the ones in `never`. `files` are what a job leaves, by stage.
+    `impossible` are wordings of what another version or target could do.
     """
 
+    form: type[FileForm]
     module: str
     code: tuple[str, ...]
     variables: tuple[str, ...] = ()
     never: frozenset[str] = frozenset()
     files: Mapping[str, str] = {}
     impossible: tuple[re.Pattern[str], ...] = ()
+
+    def __init__(self) -> None:
+        self.source_form = self.form(self)
 
     def bundled(self, compiler: Compiler) -> Path | None:
         """The assembler that this compiler brings along."""

@@ -65,6 +65,7 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     files = FILES
     impossible = (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)
     levels: tuple[str, ...] = ("source",)
+    form = CuteDslForm
     module = "harness.frontends.cutedsl.child"
     code = ("frontends/pretend", "frontends/cutedsl/child.py", "frontends/cutedsl/host_code.py")
     variables = ("CUTE_DSL_", "CUTE_EXPERIMENTAL_DSL_")
@@ -72,9 +73,6 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         f"CUTE_DSL_{name}"
         for name in ("ARCH", "CACHE_DIR", "DRYRUN", "DUMP_DIR", "KEEP", "KEEP_CUBIN", "KEEP_PTX")
     )
-
-    def __init__(self) -> None:
-        self.source_form = CuteDslForm(self)
 
     def bundled(self, compiler: Compiler) -> Path:
         return tool_of(compiler, "ptxas")

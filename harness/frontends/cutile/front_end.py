@@ -72,6 +72,7 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     files = FILES
     impossible = (_OTHER_RELEASE,)
     levels: tuple[str, ...] = ("source",)
+    form = CuTileForm
     issue_fields: tuple[str, ...] = _ISSUE_FIELDS
     options: tuple[str, ...] = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
     module = "harness.frontends.cutile.child"
@@ -81,9 +82,6 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         f"CUDA_TILE_{name}"
         for name in ("CACHE_DIR", "TEMP_DIR", "DUMP_BYTECODE", "DUMP_TILEIR", "LOGS")
     )
-
-    def __init__(self) -> None:
-        self.source_form = CuTileForm(self)
 
     def bundled(self, compiler: Compiler) -> Path:
         return tileiras_in(compiler)

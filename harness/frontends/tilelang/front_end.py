@@ -66,14 +66,12 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     files = FILES
     impossible = (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)
     levels: tuple[str, ...] = ("source",)
+    form = TileLangForm
     issue_fields: tuple[str, ...] = _ISSUE_FIELDS
     module = "harness.frontends.tilelang.child"
     code = ("frontends/pretend", "frontends/tilelang/child.py")
     variables = ("TILELANG_", "TL_", "TVM_")
     never = frozenset({"TILELANG_CACHE_DIR", "TILELANG_TARGET", "TILELANG_DEFAULT_TARGET"})
-
-    def __init__(self) -> None:
-        self.source_form = TileLangForm(self)
 
     def bundled(self, compiler: Compiler) -> Path:
         return tool_of(compiler, "ptxas")

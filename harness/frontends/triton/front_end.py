@@ -254,12 +254,13 @@ class TritonFrontEnd(_Interpreting):
     options: tuple[str, ...] = OPTIONS
     levels: tuple[str, ...] = ("source", "ttir", "ttgir", "config")
     patches = True
+    form = TritonForm
     module = "harness.frontends.triton.child"
     code = ("frontends/pretend", "frontends/triton/child")
     never = NO_KNOBS
 
     def __init__(self) -> None:
-        self.source_form = TritonForm(self)
+        super().__init__()
         self.interpreter = self
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
