@@ -25,7 +25,7 @@ from packaging.version import Version
 
 from harness.cells.matrix_file import find_matrix_file, read_matrix
 from harness.cells.matrix_rules import Expectations, happened
-from harness.values.change import Facts
+from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
 
 Row = dict[str, Any]

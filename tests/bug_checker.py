@@ -22,7 +22,8 @@ from harness.store.bug_identity import bug_key
 from harness.store.bugs import read_numbers, read_signatures
 from harness.store.store import Store
 from harness.tables.said import Block, SaidFacts, SaidLine
-from harness.values.bug import Bug, BugFacts
+from harness.values.bug import Bug
+from harness.values.row import BugFacts
 from harness.values.toolchain import assembler_name, compiler_name
 
 BAD, GOOD, OTHER, HOLE = "bad", "good", "other", "hole"

@@ -13,7 +13,8 @@ import msgspec
 
 from harness.diff.compare import direction, metric_steps
 from harness.values.binary import BinaryKernel
-from harness.values.change import Facts, MetricStep
+from harness.values.change import MetricStep
+from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
 
 # Of names with internal linkage, nvcc hashes the file and its content; auditwheel hashes a library.
@@ -108,6 +109,7 @@ def _facts(kernel: BinaryKernel) -> Facts:
         ptxas=None,
         ptxas_origin=None,
         verdict=VerdictKind.OK,
+        reason="",
         n_regs=kernel.n_regs,
         spill_stores=kernel.local_stores,
         spill_loads=kernel.local_loads,

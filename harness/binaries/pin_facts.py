@@ -15,8 +15,8 @@ from harness.io.toolchains.install import picked_ptxas
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.store.bugs import kept_bugs
 from harness.store.store import Store
-from harness.values.change import Facts
 from harness.values.kernel import Config
+from harness.values.row import Facts
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 

@@ -34,7 +34,6 @@ from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, measured, toolchain_of
 from harness.values.bug import (
     AffectedRange,
-    BugFacts,
     Likeness,
     MachineState,
     Occasion,
@@ -44,7 +43,7 @@ from harness.values.bug import (
 )
 from harness.values.cell import place_of
 from harness.values.kernel import Config
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 

@@ -32,7 +32,6 @@ from harness.values.bug import (
     REPRODUCER,
     AffectedRange,
     Bug,
-    BugFacts,
     BugRecord,
     HumanState,
     KeptReproducer,
@@ -45,7 +44,7 @@ from harness.values.bug import (
 )
 from harness.values.errors import UsageError
 from harness.values.matrix import Selector
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Signature
 

@@ -19,7 +19,6 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from harness.io.packages.versions import exact_of_distribution, parse_version, split_distribution
-from harness.values.change import Facts
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.matrix import (
@@ -32,7 +31,7 @@ from harness.values.matrix import (
     Selector,
     ToolRange,
 )
-from harness.values.row import Row
+from harness.values.row import Facts
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
@@ -197,7 +196,7 @@ class Expectations:
         return self._candidates[key]
 
 
-def coordinates_of_row(facts: Facts | Row) -> Coordinates:
+def coordinates_of_row(facts: Facts) -> Coordinates:
     """The coordinates of a stored cell."""
     return Coordinates(
         cell=facts.cell,
@@ -217,7 +216,7 @@ EVERY = (Selector(),)
 """What `select_stored` gives without any option."""
 
 
-def is_meant(facts: Facts | Row, only: Sequence[Selector]) -> bool:
+def is_meant(facts: Facts, only: Sequence[Selector]) -> bool:
     """Whether one of the selectors means a stored cell."""
     return only == EVERY or any(one.matches(coordinates_of_row(facts)) for one in only)
 

@@ -10,9 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.values.cell import CellId, LaunchLabel
-from harness.values.change import Facts
 from harness.values.kernel import Config, ConfigFilter
-from harness.values.row import Row
+from harness.values.row import Facts
 from harness.values.toolchain import (
     BUNDLED,
     EMULATOR,
@@ -99,7 +98,7 @@ def spelled(words: SelectionOptions) -> list[str]:
     return [*line, *words.surroundings]
 
 
-def words_of(row: Row | Facts, others: Iterable[OfLaunch] = ()) -> SelectionOptions:
+def words_of(row: Facts, others: Iterable[OfLaunch] = ()) -> SelectionOptions:
     """What selects the cell of a stored row, and no other, as far as the `others` are known."""
     launch = LaunchLabel.parse(row.launch)
     beside = {other.launch for other in others if other.kernel == row.kernel}

@@ -19,9 +19,10 @@ from harness.diff.compare import PLAIN, UNTOLD, compare, unchanged
 from harness.store.schema import ResultRecord, RunRecord
 from harness.store.store import Store
 from harness.values.cell import LaunchLabel, place_of
-from harness.values.change import Changes, Facts
+from harness.values.change import Changes
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix, Selector
+from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import broken, expired
 

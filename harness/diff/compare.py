@@ -40,9 +40,10 @@ from harness.diff.sets import ConfigSets, does_work
 from harness.io.packages.versions import parse_version
 from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of
 from harness.values.cell import are_of_one_file
-from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Severity, Surprise
+from harness.values.change import Change, ChangeKind, Changes, MetricStep, Severity, Surprise
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
+from harness.values.row import Facts
 from harness.values.timing import Faster, compare_times
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind

@@ -13,9 +13,9 @@ from msgspec import UNSET, UnsetType
 from harness.cells.spelling import show_command
 from harness.tables.said import SaidLine, Tone, say
 from harness.tables.survivors import common_reason
-from harness.values.change import Change, ChangeKind, Changes, ConfigSet, Facts, Severity, Surprise
+from harness.values.change import Change, ChangeKind, Changes, ConfigSet, Severity, Surprise
 from harness.values.kernel import Config, Scalar
-from harness.values.row import SCHEMA
+from harness.values.row import SCHEMA, Facts
 from harness.values.toolchain import BUNDLED, EMULATOR, EXECUTOR_NAMES, assembler_name
 from harness.values.verdict import VerdictKind
 

@@ -24,7 +24,8 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from harness.judging.answers import COULD_NOT_TELL, works
-from harness.values.change import Change, ChangeKind, ConfigSet, Facts, MetricStep, Severity
+from harness.values.change import Change, ChangeKind, ConfigSet, MetricStep, Severity
+from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
 
 _Key: TypeAlias = tuple[str, ...]

@@ -37,10 +37,11 @@ from harness.matrix.plan import MatrixPlan, plan_matrix
 from harness.matrix.steering import MatrixSteering
 from harness.store.results import NightPart
 from harness.store.store import Store
-from harness.values.change import Changes, Facts
+from harness.values.change import Changes
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
 from harness.values.kernel import Repro
 from harness.values.matrix import Matrix, Selector
+from harness.values.row import Facts
 from harness.values.toolchain import takes_cubins
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import is_known

@@ -44,9 +44,10 @@ from harness.store.artifacts import UnusableArtifactError
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.values.cell import CellId, program_of
-from harness.values.change import Change, ChangeKind, Facts, PullRequest
+from harness.values.change import Change, ChangeKind, PullRequest
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.matrix import Matrix
+from harness.values.row import Facts
 from harness.values.toolchain import PTX
 
 _GIT = ("git", "-c", "core.fsmonitor=false")

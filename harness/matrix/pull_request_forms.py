@@ -22,8 +22,9 @@ from harness.diff.diff_words import (
 from harness.diff.sets import does_work
 from harness.tables.file_templates import foreign_cell, markdown_code
 from harness.tables.said import SaidLine, say
-from harness.values.change import Change, ChangeKind, ConfigSet, Facts, PullRequest
+from harness.values.change import Change, ChangeKind, ConfigSet, PullRequest
 from harness.values.kernel import Config
+from harness.values.row import Facts
 
 MARK = "<!-- kernel-triage: pull request -->"
 """The first line of a comment: by it, the next run finds the one to update."""

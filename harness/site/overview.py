@@ -15,8 +15,9 @@ from harness.site.squares import (
     toolchain_of_cell,
     toolchains_in_order,
 )
-from harness.values.bug import Bug, BugFacts, Seen, VersionMark
+from harness.values.bug import Bug, Seen, VersionMark
 from harness.values.change import ChangeKind, Changes
+from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
 
 MOST_CELLS = 2_000

@@ -26,10 +26,10 @@ from harness.site.squares import (
 from harness.tables.charts import Chart, Frame, charts_over
 from harness.tables.rows import figure
 from harness.tables.said import tone_of
-from harness.values.bug import Bug, BugFacts, Seen
+from harness.values.bug import Bug, Seen
 from harness.values.kernel import Config
 from harness.values.limits import Limits, limits_of
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 from harness.workaround.rank.order import KeptRank
 
 # Numbers over toolchains as points of a drawing.

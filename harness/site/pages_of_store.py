@@ -58,12 +58,12 @@ from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.tables.file_templates import render_template
 from harness.tables.said import tone_of
-from harness.values.bug import Bug, BugFacts
+from harness.values.bug import Bug
 from harness.values.change import ChangeKind, Changes
 from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.matrix import Selector
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 from harness.values.target import Target
 from harness.values.toolchain import TRITON, Tool
 from harness.values.verdict import VerdictKind

@@ -13,8 +13,9 @@ from harness.io.packages.versions import toolchain_order
 from harness.site.squares import toolchain_of_cell
 from harness.tables.rows import figure
 from harness.tables.said import tone_of
-from harness.values.bug import BugFacts, Seen
+from harness.values.bug import Seen
 from harness.values.kernel import Config
+from harness.values.row import BugFacts
 
 STAGES = ("ptx", "sass")
 _MOST_LINES = 4_000

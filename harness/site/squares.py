@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from harness.io.packages.versions import toolchain_order
 from harness.tables.said import tone_of
-from harness.values.bug import BugFacts
 from harness.values.kernel import Config
+from harness.values.row import BugFacts
 from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 

@@ -23,9 +23,8 @@ from __future__ import annotations
 import hashlib
 import re
 
-from harness.values.bug import BugFacts
 from harness.values.cell import program_of
-from harness.values.row import Row
+from harness.values.row import BugFacts
 from harness.values.verdict import Signature, Stage
 
 _DIGITS = 16
@@ -81,7 +80,7 @@ def identities(
     return tuple(f"{signature.key}@{program}" for program in programs)
 
 
-def bug_key(facts: Row | BugFacts, signature: Signature | None) -> str | None:
+def bug_key(facts: BugFacts, signature: Signature | None) -> str | None:
     """The key of the bug that a failure belongs to; None where it has no signature.
 
     Where the parts of the signature were not kept, its key has to do.

@@ -8,16 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
-from harness.values.bug import BugFacts
 from harness.values.limits import Limits
-from harness.values.row import Row
-
-Measured: TypeAlias = Row | BugFacts
-"""What has the numbers of a kernel that was compiled."""
+from harness.values.row import BugFacts
 
 
 class Frame(NamedTuple):
@@ -105,7 +101,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 def charts_over(
     labels: Sequence[str],
-    configs: Mapping[str, Mapping[str, Measured]],
+    configs: Mapping[str, Mapping[str, BugFacts]],
     limits: Limits | None,
     frame: Frame = FRAME,
 ) -> list[Chart]:
@@ -120,7 +116,7 @@ def charts_over(
     registers = limits.max_registers_per_thread if limits else None
     shared = limits.max_shared_per_block if limits else None
     tmem = limits.tensor_memory_columns or None if limits else None
-    curves: tuple[tuple[str, str, Callable[[Measured], float | None], float | None], ...] = (
+    curves: tuple[tuple[str, str, Callable[[BugFacts], float | None], float | None], ...] = (
         ("registers", "per thread", lambda row: row.n_regs, registers),
         ("spills", "bytes per thread, stores and loads", lambda row: row.spills, None),
         ("shared memory", "bytes per block", lambda row: row.shared, shared),
@@ -138,7 +134,7 @@ def charts_over(
     return charts
 
 
-def _percent(facts: Measured) -> float | None:
+def _percent(facts: BugFacts) -> float | None:
     return None if facts.occupancy is None else round(facts.occupancy * 100, 1)
 
 

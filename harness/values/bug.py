@@ -7,9 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from harness.values.change import Facts
 from harness.values.kernel import Scalar
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 
 REPRODUCER = "minimized"
 """The kind of evidence: it may be trimmed, and the folder of the reduction has it still."""
@@ -102,15 +101,6 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen
     compiled: int
     counts: bool = True
-
-
-class BugFacts(Facts, frozen=True, kw_only=True):
-    """The part of a row that bugs are derived from. The names and meanings are those of `Row`."""
-
-    code: str | None = None
-    cached: bool = False
-    ptx_body_sha256: str | None = None
-    probe_of: str | None = None
 
 
 class VersionMark(msgspec.Struct, frozen=True, kw_only=True):

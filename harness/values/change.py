@@ -7,12 +7,8 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
-from harness.values.cell import executed_by, place_of
-from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
-from harness.values.row import HasToolchain
-from harness.values.timing import TimeMs
-from harness.values.toolchain import PTXAS
+from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
 
 
@@ -72,67 +68,6 @@ class Severity(IntEnum):
     SPILLS_BEGIN = 4
     TIME = 5
     HEALTH = 6
-
-
-class Facts(HasToolchain, msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a row that is compared. The names and meanings are those of `Row`."""
-
-    cell: str
-    short: str
-    kernel: str
-    launch: str
-    config: Mapping[str, Scalar]
-    target: str
-    triton: str | None
-    ptxas: str | None
-    ptxas_origin: str | None
-    verdict: VerdictKind
-    reason: str = ""
-    stage: str | None = None
-    signature: str | None = None
-    signal: int | None = None
-    attempts: int = 1
-    flaky: bool = False
-    n_regs: int | None = None
-    spill_stores: int | None = None
-    spill_loads: int | None = None
-    stack: int | None = None
-    shared: int | None = None
-    tmem_size: int | None = None
-    occupancy: float | None = None
-    occupancy_limiter: str | None = None
-    frozen: bool = False
-    cubin_sha256: str | None = None
-    compiler: str | None = None
-    compiler_version: str | None = None
-    assembler: str = PTXAS
-    time_ms: TimeMs | None = None
-    file: str | None = None
-
-    @property
-    def place(self) -> str:
-        """Kernel, launch, config and target, as the cell's id begins with them."""
-        return place_of(self.cell)
-
-    @property
-    def flags(self) -> str:
-        """The flags of ptxas that the cell changes; empty for the defaults."""
-        return self.cell.rpartition("/")[2].partition(",")[2]
-
-    @property
-    def is_executed(self) -> bool:
-        """Whether it is of a run, and not of a compile."""
-        return executed_by(self.cell) is not None
-
-    @property
-    def outcome(self) -> tuple[str, str | None]:
-        """Verdict and signature: equal for the same failure."""
-        return self.verdict, self.signature
-
-    @property
-    def is_flaky(self) -> bool:
-        """Whether its own runs disagreed: repeated ones, or one that died and its repetition."""
-        return self.flaky or (self.attempts > 1 and self.signal is None)
 
 
 class MetricStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from harness.values.cell import executed_by, place_of
 from harness.values.kernel import Scalar
 from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS, assembler_name, compiler_name
@@ -15,17 +16,40 @@ SCHEMA: Final = 1
 """Version of the row and of the documents that hold rows; keys are only ever added."""
 
 
-class HasToolchain:
-    """What the columns of a row say of its compiler, its assembler and its spills."""
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a row that is compared, and read where the rest is not needed; see `Row`."""
 
-    __slots__ = ()
-    compiler: str | None
-    compiler_version: str | None
+    cell: str
+    short: str
+    kernel: str
+    launch: str
+    config: dict[str, Scalar]
+    target: str
     triton: str | None
-    assembler: str
     ptxas: str | None
-    spill_stores: int | None
-    spill_loads: int | None
+    ptxas_origin: str | None
+    verdict: VerdictKind
+    reason: str
+    stage: str | None = None
+    signature: str | None = None
+    signal: int | None = None
+    attempts: int = 1
+    flaky: bool = False
+    n_regs: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    stack: int | None = None
+    shared: int | None = None
+    tmem_size: int | None = None
+    occupancy: float | None = None
+    occupancy_limiter: str | None = None
+    frozen: bool = False
+    cubin_sha256: str | None = None
+    compiler: str | None = None
+    compiler_version: str | None = None
+    assembler: str = PTXAS
+    time_ms: TimeMs | None = None
+    file: str | None = None
 
     @property
     def tool(self) -> str:
@@ -44,8 +68,42 @@ class HasToolchain:
             return None
         return self.spill_stores + self.spill_loads
 
+    @property
+    def place(self) -> str:
+        """Kernel, launch, config and target, as the cell's id begins with them."""
+        return place_of(self.cell)
 
-class Row(HasToolchain, msgspec.Struct, frozen=True, kw_only=True):
+    @property
+    def flags(self) -> str:
+        """The flags of ptxas that the cell changes; empty for the defaults."""
+        return self.cell.rpartition("/")[2].partition(",")[2]
+
+    @property
+    def is_executed(self) -> bool:
+        """Whether it is of a run, and not of a compile."""
+        return executed_by(self.cell) is not None
+
+    @property
+    def outcome(self) -> tuple[str, str | None]:
+        """Verdict and signature: equal for the same failure."""
+        return self.verdict, self.signature
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether its own runs disagreed: repeated ones, or one that died and its repetition."""
+        return self.flaky or (self.attempts > 1 and self.signal is None)
+
+
+class BugFacts(Facts, frozen=True, kw_only=True):
+    """The part of a row that bugs are derived from."""
+
+    code: str | None = None
+    cached: bool = False
+    ptx_body_sha256: str | None = None
+    probe_of: str | None = None
+
+
+class Row(BugFacts, frozen=True, kw_only=True):
     """A cell with its verdict and numbers; what is not known is None, never 0.
 
     `stage` is where it went wrong, `signal` and `exit_code` how the compiler's process ended: ptxas
@@ -69,55 +127,20 @@ class Row(HasToolchain, msgspec.Struct, frozen=True, kw_only=True):
     that were `computed` by torch on a CPU, or `interpreted` where kernels leave them.
     """
 
-    cell: str
-    short: str
-    kernel: str
-    launch: str
-    config: dict[str, Scalar]
-    target: str
-    triton: str | None
-    ptxas: str | None
-    ptxas_origin: str | None
-    verdict: VerdictKind
-    reason: str
-    stage: str | None = None
-    signature: str | None = None
-    code: str | None = None
-    signal: int | None = None
     exit_code: int | None = None
-    n_regs: int | None = None
-    spill_stores: int | None = None
-    spill_loads: int | None = None
-    stack: int | None = None
-    shared: int | None = None
     static_shared: int | None = None
     constant: int | None = None
     barriers: int | None = None
-    tmem_size: int | None = None
     threads: int | None = None
-    occupancy: float | None = None
-    occupancy_limiter: str | None = None
     instructions: dict[str, int] | None = None
     ptx_version: str | None = None
     ptx_sha256: str | None = None
-    ptx_body_sha256: str | None = None
     ptx_same_as_bundled: bool | None = None
-    frozen: bool = False
     ptxas_flags: tuple[str, ...] = ()
-    cubin_sha256: str | None = None
     suspect: str | None = None
-    attempts: int = 1
-    flaky: bool = False
-    cached: bool = False
     seconds: float | None = None
-    compiler: str | None = None
-    compiler_version: str | None = None
     partners: tuple[str, ...] = ()
-    assembler: str = PTXAS
     program_sha256: str | None = None
-    time_ms: TimeMs | None = None
-    probe_of: str | None = None
-    file: str | None = None
     values: str | None = None
 
     @property

@@ -14,10 +14,9 @@ from harness.io.packages.versions import toolchain_order
 from harness.judging.answers import COULD_NOT_TELL
 from harness.values.bug import KeptWorkaround
 from harness.values.cell import LaunchLabel
-from harness.values.change import Facts
 from harness.values.kernel import Config, Scalar
 from harness.values.matrix import Extra, MatrixVariant, ToolChoice
-from harness.values.row import Row
+from harness.values.row import Facts
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTX, compiler_name
 from harness.values.verdict import VerdictKind
@@ -93,7 +92,7 @@ def _broken(workaround: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
     )
 
 
-def _place(of: Facts | Row) -> tuple[object, ...]:
+def _place(of: Facts) -> tuple[object, ...]:
     """Kernel, launch, target, config, and what ptxas is given besides, as a cell's name ends."""
     options = of.cell.rpartition("/")[2].partition(",")[2]
     return of.kernel, of.launch, of.target, _key(of.config), options

@@ -18,7 +18,7 @@ from harness.hunt.plan import HuntPlan, HuntState, keep_hunt, known_causes
 from harness.hunt.voting import HuntAnswer, Vote
 from harness.store.bugs import number_bugs
 from harness.store.store import Store
-from harness.values.bug import BugFacts
+from harness.values.row import BugFacts
 from harness.values.target import Target
 from harness.values.toolchain import Assembler
 

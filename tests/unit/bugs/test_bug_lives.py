@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from harness.bugs.life import Chronicle, lifecycle, related
-from harness.values.bug import BugFacts, MachineState, Occasion, Seen, Sighting
+from harness.values.bug import MachineState, Occasion, Seen, Sighting
+from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
 
 BUG = "ptxas_ice"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harness.bugs.life import Chronicle
-from harness.values.bug import BugFacts, MachineState, Occasion
+from harness.values.bug import MachineState, Occasion
+from harness.values.row import BugFacts
 
 PTXAS = ("12.9.86", "13.0.88", "13.1.80", "13.1.115", "13.2.51", "13.3.33", "13.5.37")
 TRITONS = ("3.3.1", "3.4.0", "3.5.0", "3.6.0")

@@ -9,9 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness.diff.compare import compare
-from harness.values.change import ChangeKind, Changes, Facts
+from harness.values.change import ChangeKind, Changes
 from harness.values.kernel import Config
 from harness.values.matrix import Expectation
+from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
 
 

@@ -7,8 +7,9 @@ from rich.console import Console
 from harness.diff.diff_words import changes_document, changes_said, group_changes
 from harness.matrix.history_table import sparkline
 from harness.tables.terminal import for_terminal
-from harness.values.change import ChangeKind, Changes, Facts
+from harness.values.change import ChangeKind, Changes
 from harness.values.matrix import Expectation, Selector
+from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
 
 

@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from harness.cells.matrix_rules import exclusion_of
 from harness.diff.compare import compare
 from harness.diff.diff_words import changes_said
-from harness.values.change import ChangeKind, Facts, Severity
+from harness.values.change import ChangeKind, Severity
 from harness.values.kernel import ConfigFilter
 from harness.values.matrix import (
     Excluded,
@@ -24,6 +24,7 @@ from harness.values.matrix import (
     ToolRange,
     VersionChoice,
 )
+from harness.values.row import Facts
 from harness.values.target import Target
 from harness.values.verdict import VerdictKind
 

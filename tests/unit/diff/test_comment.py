@@ -5,7 +5,8 @@ from __future__ import annotations
 from change_cases import compared, facts
 
 from harness.matrix.pull_request_forms import as_markdown
-from harness.values.change import Facts, PullRequest
+from harness.values.change import PullRequest
+from harness.values.row import Facts
 
 
 def picture(older: Facts, newer: Facts) -> str:

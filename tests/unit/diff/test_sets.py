@@ -11,7 +11,8 @@ from msgspec import structs
 
 from harness.diff.compare import compare
 from harness.diff.diff_words import changes_said, group_changes
-from harness.values.change import ChangeKind, Changes, Facts
+from harness.values.change import ChangeKind, Changes
+from harness.values.row import Facts
 
 TILES = (16, 32, 64, 128)
 

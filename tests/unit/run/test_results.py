@@ -11,11 +11,11 @@ from harness.frontends.bench import Kept
 from harness.run.emulator_jobs import Emulated
 from harness.run.executing import executed_of
 from harness.run.judging import Judgement, beside_gpu, run_row
-from harness.values.bug import BugFacts, MachineState, Occasion
+from harness.values.bug import MachineState, Occasion
 from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.matrix import Expectation, Selector
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 from harness.values.target import Target
 from harness.values.toolchain import GPU, Compiler
 from harness.values.verdict import Signature, Stage, VerdictKind

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from nights import record, row
 
 from harness.site.pages import BlameView, blame_view, upstream_links
-from harness.values.bug import Bug, BugFacts, Seen
-from harness.values.row import Row
+from harness.values.bug import Bug, Seen
+from harness.values.row import BugFacts, Row
 
 
 def facts(made: Row) -> BugFacts:

@@ -7,9 +7,9 @@ from nights import row
 
 from harness.site.overview import Night
 from harness.site.pairs import neighbours, pair_facts, stage_diffs
-from harness.values.bug import BugFacts, Seen
+from harness.values.bug import Seen
 from harness.values.change import ChangeKind, Changes
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 
 _decode = msgspec.json.Decoder(BugFacts).decode
 

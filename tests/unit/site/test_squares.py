@@ -11,9 +11,8 @@ from nights import row
 
 from harness.site.pages import CellPages, charts_of
 from harness.site.squares import ToolchainKey, cell_page, config_grid, kernel_page, matrix_grid
-from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
-from harness.values.row import Row
+from harness.values.row import BugFacts, Row
 from harness.values.verdict import VerdictKind
 
 TEMPLATES = Path(__file__).parents[3] / "templates"

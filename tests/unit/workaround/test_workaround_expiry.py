@@ -7,9 +7,8 @@ from typing import Any
 from msgspec import structs
 
 from harness.values.bug import KeptSetting, KeptWorkaround
-from harness.values.change import Facts
 from harness.values.matrix import ToolChoice
-from harness.values.row import Row
+from harness.values.row import Facts, Row
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import broken, expired, is_known, to_retest, to_run
 

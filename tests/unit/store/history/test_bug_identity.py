@@ -9,7 +9,7 @@ from harness.bugs.life import HistoryPlace, compare_histories
 from harness.judging.signature import make_signature
 from harness.run.judging import signature_of as signature_of_run
 from harness.store.bug_identity import bug_key, identities, is_wordless, signature_of
-from harness.values.bug import BugFacts
+from harness.values.row import BugFacts
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 
@@ -93,6 +93,7 @@ def test_the_key_where_the_parts_of_a_signature_were_not_kept() -> None:
         ptxas="13.1.80",
         ptxas_origin="x",
         verdict=VerdictKind.PTXAS_ICE,
+        reason="",
         signature="f" * 12,
         ptx_body_sha256="1" * 64,
     )
