@@ -17,7 +17,6 @@ from harness.cells.spelling import (
     words_of,
 )
 from harness.io.packages.versions import version_order
-from harness.values.cell import place_of
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name, program_name
 from harness.values.verdict import Stage, VerdictKind
@@ -131,9 +130,7 @@ def _upgrade(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tup
 
     The newest row decides: what only one in between does well is no way out.
     """
-    newest = max(
-        (each for each in rows if place_of(each.cell) == place_of(row.cell)), key=_versions
-    )
+    newest = max((each for each in rows if each.place == row.place), key=_versions)
     newer = [one > other for one, other in zip(_versions(newest), _versions(row), strict=True)]
     kinds = (row.compiler, row.assembler) == (newest.compiler, newest.assembler)
     if newest.verdict is not VerdictKind.OK or not any(newer) or not kinds:

@@ -18,7 +18,6 @@ from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.minimization import Minimization
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
-from harness.values.cell import place_of
 from harness.values.execution import RunRow
 from harness.values.outcome import signal_name
 from harness.values.row import Row
@@ -314,8 +313,8 @@ class Dossier:
 
         None where that was not tried, or says nothing, for one of them.
         """
-        there = {place_of(row.cell): row for row in self.elsewhere.get(version, ())}
-        counterparts = [there.get(place_of(row.cell)) for row in self.failing]
+        there = {row.place: row for row in self.elsewhere.get(version, ())}
+        counterparts = [there.get(row.place) for row in self.failing]
         if not counterparts or any(
             row is None or row.verdict.tells_nothing for row in counterparts
         ):

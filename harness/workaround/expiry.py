@@ -94,8 +94,7 @@ def _broken(workaround: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
 
 def _place(of: Facts) -> tuple[object, ...]:
     """Kernel, launch, target, config, and what ptxas is given besides, as a cell's name ends."""
-    options = of.cell.rpartition("/")[2].partition(",")[2]
-    return of.kernel, of.launch, of.target, _key(of.config), options
+    return of.kernel, of.launch, of.target, _key(of.config), of.flags
 
 
 def _tells(fact: Facts) -> bool:
