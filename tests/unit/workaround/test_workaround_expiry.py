@@ -58,7 +58,7 @@ def facts(
         "verdict": VerdictKind(verdict),
         **more,
     }
-    return Facts(**values)
+    return Facts(reason="", **values)
 
 
 def told(workaround: KeptWorkaround, *results: Facts) -> list[str]:
