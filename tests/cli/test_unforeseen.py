@@ -14,6 +14,7 @@ from harness.cli.running import run_to_the_end
 BROKEN = """
 import sys
 from harness.io.processes.cluster import MachinesGoneError
+from harness.io.packages import wheels
 from harness.io.processes.hub import Hub
 
 error = eval(sys.argv.pop(1))
@@ -21,7 +22,11 @@ error = eval(sys.argv.pop(1))
 async def broken(*args, **kwargs):
     raise error
 
+def broken_index(*args, **kwargs):
+    raise error
+
 Hub.execute = Hub.do = broken
+wheels.resolve = broken_index
 from harness.cli.main import main
 main()
 """
@@ -36,11 +41,12 @@ st.global.u32 [%rd1], 1;
 ret;
 }
 """
-WORDS = ("kernel.ptx", "--sm", "80", "--ptxas", "13.0.88")
+TOOLCHAIN = ("--sm", "80", "--ptxas", "13.0.88")
+WORDS = ("kernel.ptx", *TOOLCHAIN, "--jobs", "2")
 BUFFER = ("--buffer", "out=u32[4]:0")
 COMMANDS = (
     ("compile", *WORDS),
-    ("run", "kernel.ptx", *BUFFER),
+    ("run", "kernel.ptx", *BUFFER, "--jobs", "2"),
     ("run", *WORDS, *BUFFER, "--on", "sass"),
     ("bisect", *WORDS, "--axis", "flag"),
     ("minimize", *WORDS),
@@ -49,7 +55,10 @@ COMMANDS = (
     ("rank", *WORDS),
     ("report", *WORDS, "--for", "nvidia"),
     ("hunt", "ptxas", *WORDS[1:], "--on", "emulator", "--for", "60s"),
-    ("matrix", "run", "--matrix", "matrix.yaml"),
+    ("matrix", "run", "--matrix", "matrix.yaml", "--jobs", "2"),
+    ("pr", "--base", "before", "--head", ".", "--kernel", "kernel.ptx", *TOOLCHAIN, "--jobs", "2"),
+    ("binaries", *WORDS),
+    ("pins", "requirements.txt", "--sm", "80"),
 )
 
 
@@ -59,6 +68,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> FakeCache:
     for version in ("12.9.86", "13.0.88"):
         fake.ptxas(version)
     (fake.folder / "kernel.ptx").write_text(PTX)
+    (fake.folder / "before").mkdir()
+    (fake.folder / "before" / "kernel.ptx").write_text(PTX.replace("], 1;", "], 2;"))
+    (fake.folder / "requirements.txt").write_text("torch==2.9.0\n")
     (fake.folder / "matrix.yaml").write_text(
         "version: 1\nkernels: [kernel.ptx]\ntargets: [sm_80]\n"
         "toolchains: {ptxas: {spec: ['13.0.88']}}\n"
@@ -69,7 +81,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> FakeCache:
 def run(place: FakeCache, error: str, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     results = place.folder / "results" / str(len(list((place.folder).glob("results/*"))))
     return subprocess.run(
-        [sys.executable, "-c", BROKEN, error, *words, "--jobs", "2"],
+        [sys.executable, "-c", BROKEN, error, *words],
         cwd=place.folder,
         env={**place.triage.env, "TRIAGE_HOME": str(results)},
         capture_output=True,
