@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -26,7 +25,7 @@ from gpu_emulator.ptx.text.facts import MAX_BYTES
 from harness.bisect.bisect_words import upgrade_words
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.places import CompileOptions
-from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
+from harness.cells.spelling import SelectionOptions, words_of
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import FormalExecution, execution_option
 from harness.cli.minimize import folder_of
@@ -51,20 +50,17 @@ from harness.cli.running import (
     surroundings,
 )
 from harness.diff.between_runs import current_results
-from harness.frontends.plan import Selection
 from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import create_folder
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import write_atomically
-from harness.judging.conditions import spell
 from harness.judging.followed import read_while
 from harness.minimize.reduction.reduction_words import folder_files
-from harness.report.dossier import Dossier, Upstream, search_terms
-from harness.report.filing import Filed, Filing, attach, file_report
-from harness.report.gather import GatherOptions, gather, required_fields
-from harness.report.issue import render_report, report_document, report_page
+from harness.report.dossier import Upstream, search_terms
+from harness.report.filing import BUNDLE, Filed, attach, file_report
+from harness.report.gather import Case, gather
+from harness.report.issue import report_document, report_page
 from harness.report.picture import PICTURE, draw_history
-from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.toolchain import TRITON
 
@@ -81,17 +77,12 @@ class _Addressee(click.ParamType[str]):
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
         return f"[{'|'.join(self._fixed)}|KIND]"
 
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002
-        return f"It is one of {self._forms()}; `triage blame` says what is to blame."
-
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self._fixed or (value in kinds() and front_end(value).issue_fields):
             return value
-        return self.fail(f"{value!r} is not one of {self._forms()}", param, ctx)
-
-    def _forms(self) -> str:
         compilers = (kind for kind in kinds() if front_end(kind).issue_fields)
-        return ", ".join((*self._fixed, *compilers))
+        forms = ", ".join((*self._fixed, *compilers))
+        return self.fail(f"{value!r} is not one of {forms}", param, ctx)
 
 
 class _ReportOptions(
@@ -104,11 +95,11 @@ class _ReportOptions(
 ):
     words: SelectionOptions = selection_options(kernel_required=False)
     bug: int | None = option(type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
-    addressee: str = option(
+    addressee: str | None = option(
         "--for",
         type=_Addressee(),
-        required=True,
-        help="The upstream whose form the issue gets; KIND is another compiler.",
+        help="The upstream whose form the issue gets; KIND is another compiler. Default: whom "
+        "blame accuses.",
     )
     out: Path | None = option(
         type=FilePath(file_okay=False),
@@ -135,8 +126,10 @@ class _ReportOptions(
     as_json: bool = json_option()
 
     @property
-    def upstream(self) -> Upstream:
-        """The form of the issue."""
+    def upstream(self) -> Upstream | None:
+        """The form of the issue, where one is named."""
+        if self.addressee is None:
+            return None
         is_kind = self.addressee in kinds() and self.addressee != TRITON
         return Upstream.COMPILER if is_kind else Upstream(self.addressee)
 
@@ -151,7 +144,7 @@ def command(options: _ReportOptions) -> int:
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
     words, how, request = options.execution.formally(options.words), options.how, options
-    read_while(request.condition)
+    condition = read_while(request.condition)
     if (request.bug is None) == (not words.kernel):
         raise UsageError("name the failure: either --kernel K with its options, or --bug N")
     with open_results() as store:
@@ -167,29 +160,35 @@ def command(options: _ReportOptions) -> int:
             raise UsageError(
                 f"--for {request.addressee}: {selection.repro.name} is compiled by {front_end}"
             )
-        dossier = _gathered(request, words, selection, store, how)
-        if request.draft_duplicates:
-            for term in search_terms(dossier):
-                print_line(term)
-            return 0
-        out = request.out or folder_of(dossier.case, "reports")
-        create_folder(out.absolute())
-        with narrating("report: checking", who="report: ") as tell:
-            filing = Filing(
-                render=partial(render_report, upstream=request.upstream),
-                required=tuple(required_fields(request.upstream, dossier.case.compiler)),
-                bundle=out / "bundle.tar.gz",
-                folder=out.name or "report",
+        with narrating("report: compiling", who="report: ") as tell:
+            case = Case(
                 selection=selection,
                 store=store,
                 how=how,
                 tell=tell,
-                runner=options.execution.runner,
+                words=words,
+                upstream=request.upstream,
+                signature=request.signature,
+                condition=condition,
+                quick=request.quick or request.draft_duplicates,
+                minimized=lambda row: request.minimized or folder_of(row),
+                run=request.execution.run,
+                on=request.execution.on,
+                runner=request.execution.runner,
             )
-            filed = run_to_the_end(file_report(dossier, filing))
-    document = report_document(
-        filed.dossier, request.upstream, filed.issue, filed.proof, filed.defects
-    )
+            dossier, upstream = run_to_the_end(gather(case))
+            if request.draft_duplicates:
+                for term in search_terms(dossier):
+                    print_line(term)
+                return 0
+            reduction, ptx = dossier.minimized, selection.repro.ptx
+            scripts = folder_files(reduction, command=dossier.made_by) if reduction else {}
+            source = read_regular(ptx, MAX_BYTES) if ptx else b""
+            dossier = attach(dossier, store, scripts, source, draw_history(dossier, upstream))
+            out = request.out or folder_of(dossier.case, "reports")
+            create_folder(out.absolute())
+            filed = run_to_the_end(file_report(dossier, upstream, case, out))
+    document = report_document(filed.dossier, upstream, filed.issue, filed.proof, filed.defects)
     files = {"issue.md": filed.issue.text.encode()}
     if picture := _picture(filed):
         files[PICTURE] = picture
@@ -206,38 +205,6 @@ def command(options: _ReportOptions) -> int:
     return 1 if filed.defects else 0
 
 
-def _gathered(
-    request: _ReportOptions,
-    words: SelectionOptions,
-    selection: Selection,
-    store: Store,
-    how: CompileOptions,
-) -> Dossier:
-    # Where the file lies on this machine is private.
-    public = structs.replace(words, kernel=Path(words.kernel).name)
-    condition, execution = read_while(request.condition), request.execution
-    more = ["--for", request.addressee]
-    more += ["--while", spell(condition)] if condition else []
-    more += execution_words(run=execution.run, on=execution.on)
-    question = GatherOptions(
-        words=words,
-        made_by=spell_command("report", public, *more),
-        upstream=request.upstream,
-        signature=request.signature,
-        condition=condition,
-        run=execution.run,
-        on=execution.on,
-        runner=execution.runner,
-        quick=request.quick or request.draft_duplicates,
-        minimized=lambda row: request.minimized or folder_of(row),
-    )
-    with narrating("report: compiling", who="report: ") as tell:
-        dossier = run_to_the_end(gather(selection, store, how, question, tell))
-    files = folder_files(dossier.minimized, command=question.made_by) if dossier.minimized else {}
-    source = read_regular(selection.repro.ptx, MAX_BYTES) if selection.repro.ptx else b""
-    return attach(dossier, store, files, source, draw_history(dossier, request.upstream))
-
-
 def _picture(filed: Filed) -> bytes | None:
     files = {file.name: file.data for file in filed.dossier.attachments}
     return files.get(PICTURE)
@@ -245,7 +212,7 @@ def _picture(filed: Filed) -> bytes | None:
 
 def _say(filed: Filed, out: Path) -> None:
     print_line(str(out / "issue.md"))
-    print_line(str(out / "bundle.tar.gz"))
+    print_line(str(out / BUNDLE))
     if _picture(filed):
         does = "GitHub shows it once it is dragged into the issue"
         print_line(f"{out / PICTURE}  ({does})")

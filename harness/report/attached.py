@@ -13,7 +13,7 @@ from msgspec import structs
 
 from harness.bisect.neighbours import contrast
 from harness.cells.compile import compile_selections
-from harness.cells.places import CompileOptions, RunProgress, at_bench
+from harness.cells.places import RunProgress, at_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.bench import TimeIsUpError, Workbench
@@ -24,11 +24,10 @@ from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.processes.tasks import in_parallel
 from harness.report.claims import AttachedPlace
 from harness.report.dossier import Dossier
-from harness.report.gather import executed_rows
+from harness.report.gather import Case, executed_rows
 from harness.run.executing import Executed
 from harness.run.raw import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch
 from harness.run.recorded_launch import small_selection
-from harness.store.store import Store
 from harness.values.cell import LaunchLabel, same_place
 from harness.values.errors import TriageError
 from harness.values.execution import RunRow
@@ -140,17 +139,15 @@ _Subject: TypeAlias = AttachedPlace | str
 class AttachedTrial:
     """The files of a report, compiled or executed again in `folder`, for at most `seconds`.
 
-    Nothing that is compiled is taken from `store`. `rows` and `runs` are what came out by place,
-    or by cell where the kernel itself was executed; `untried` says why something was not.
+    `asked` has a store from which nothing that is compiled is taken. `rows` and `runs` are what
+    came out by place, or by cell where the kernel itself was executed; `untried` says why something
+    was not.
     """
 
     folder: Path
     dossier: Dossier
-    selection: Selection
-    store: Store
-    how: CompileOptions
+    asked: Case
     seconds: float
-    runner: str | None
     rows: dict[_Subject, Row] = field(default_factory=dict)
     runs: dict[_Subject, RunRow] = field(default_factory=dict)
     untried: dict[_Subject, str] = field(default_factory=dict)
@@ -192,7 +189,9 @@ class AttachedTrial:
         assembler = place.version if is_assembler else case.ptxas
         version = case.compiler_version if is_assembler else place.version
         is_ptx = place.file.endswith(".ptx")
-        options = self.selection.launches[0].overrides.get(OPTIONS_ARGUMENT) if is_ptx else None
+        options = (
+            self.asked.selection.launches[0].overrides.get(OPTIONS_ARGUMENT) if is_ptx else None
+        )
         settings = [f"{OPTIONS_ARGUMENT}={options}"] if options else []
         if dossier.minimized and place.file == dossier.minimized.shown_file:
             # What a module of IR is compiled with, as far as it does not say so itself.
@@ -207,8 +206,8 @@ class AttachedTrial:
         if axis:
             neighbours = await contrast(
                 select(words),
-                self.store,
-                self.how,
+                self.asked.store,
+                self.asked.how,
                 axis,
                 None,
                 _silent,
@@ -217,7 +216,9 @@ class AttachedTrial:
             rows = {point.label: point.row for point in neighbours.points}
             labels = {place: place.flag or place.target for place in group}
             return {place: row for place, label in labels.items() if (row := rows.get(label))}
-        report = await compile_selections([select(words)], self.store, self.how, RunProgress())
+        report = await compile_selections(
+            [select(words)], self.asked.store, self.asked.how, RunProgress()
+        )
         like = case.launch, Config.of(case.config)
         # Where the file launches several.
         nearest = max(
@@ -233,7 +234,7 @@ class AttachedTrial:
                 kernel=str(self.folder / file),
                 sm=[case.target],
                 compiler=[f"{case.compiler}=={case.compiler_version}"],
-                formal=self.selection.formal,
+                formal=self.asked.selection.formal,
             )
             like = case.launch, Config.of(case.config)
             points: dict[_Subject, Retrial] = {
@@ -258,7 +259,7 @@ class AttachedTrial:
             )
             for row in rows
         }
-        await self._execute_again(self.selection, points)
+        await self._execute_again(self.asked.selection, points)
 
     async def _execute_again(
         self, selection: Selection, points: Mapping[_Subject, Retrial]
@@ -273,7 +274,7 @@ class AttachedTrial:
         for point in dict.fromkeys(points.values()):
             groups.setdefault(replace(point, cell=None, config=None), []).append(point)
         results: dict[Retrial, Executed | str] = {}
-        async with at_bench(self.store, self.how) as bench:
+        async with at_bench(self.asked.store, self.asked.how) as bench:
             bench.deadline = time.monotonic() + self.seconds
             executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
             # Few at once: each holds a compiler's process with its launch.
@@ -311,7 +312,7 @@ class AttachedTrial:
         }
         every = dict.fromkeys((*places, *cells.values()))
         for file in dict.fromkeys(place.file for place in every):
-            inputs = inputs_of(self.selection.repro)
+            inputs = inputs_of(self.asked.selection.repro)
             if file == MINIMAL and (self.folder / LAUNCH_INPUTS).is_file():
                 launch = read_launch((self.folder / LAUNCH_INPUTS).read_bytes(), LAUNCH_INPUTS)
                 inputs = RawInputs(launch=launch, folder=self.folder)
@@ -322,9 +323,8 @@ class AttachedTrial:
                 ptxas=list(dict.fromkeys(place.version for place in mine)),
             )
             try:
-                launches = await executed_rows(
-                    select(words), self.store, self.how, _silent, executed.on, self.runner, inputs
-                )
+                asked = replace(self.asked, selection=select(words), on=executed.on)
+                launches = await executed_rows(asked, inputs)
             except TriageError as error:
                 self.untried |= dict.fromkeys(mine, str(error))
                 continue

@@ -61,6 +61,10 @@ class Upstream(StrEnum):
     PYTORCH = "pytorch"
     COMPILER = "compiler"
 
+    def spelled(self, compiler: str | None) -> str:
+        """As `--for` has it; `compiler` is the kind of the kernel's."""
+        return compiler or "" if self is Upstream.COMPILER else self.value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOrigin:
@@ -130,7 +134,7 @@ class Dossier:
     origin: SourceOrigin | None
     issue: str | None
     shown_by: str
-    made_by: str
+    made_by: str = ""
     rows: tuple[Row, ...]
     log: str
     banner: str

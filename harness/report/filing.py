@@ -21,9 +21,7 @@ from msgspec import structs
 
 import harness
 from gpu_emulator.ptx.text.facts import PtxError, without_debug
-from harness.cells.places import CompileOptions
 from harness.frontends.one_file import StandaloneError
-from harness.frontends.plan import Selection
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.frontends.texts.python import as_the_user_sees_it
@@ -44,8 +42,10 @@ from harness.report.claims import (
     Issue,
     prove,
 )
-from harness.report.dossier import Attachment, Dossier
+from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.gate import Defect, Private, inspect_report, without_folders
+from harness.report.gather import Case, required_fields
+from harness.report.issue import render_report
 from harness.report.paragraphs import PROGRAM
 from harness.report.picture import PICTURE
 from harness.report.rejudged import row_of_evidence
@@ -59,6 +59,7 @@ _COMMON = frozenset({"root", "user", "runner", "linux", "en_US.UTF-8", "C.UTF-8"
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "PROXY", "INDEX_URL")
 _SHORTEST = 4
 _TRIAL_SECONDS = 900.0
+BUNDLE = "bundle.tar.gz"
 # What the run needs to reach the package index that this machine uses, and nothing else of it.
 _PASSED_ON = (
     *("UV_", "PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
@@ -237,25 +238,6 @@ _TIMES = re.compile(r"^[^\n]*Compile time = [\d.]+ ms\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filing:
-    """How to file: `render` writes the issue, `required` are the headings that it must have.
-
-    `tell` hears what is being checked. What was executed is executed again: the cells of
-    `selection`; what was launched, on the GPU that `runner` reaches, or this machine's.
-    """
-
-    render: Callable[[Dossier], Issue]
-    required: tuple[str, ...]
-    bundle: Path
-    folder: str
-    selection: Selection
-    store: Store
-    how: CompileOptions
-    tell: Callable[[str], None]
-    runner: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Filed:
     """What was written, and what is wrong with it."""
 
@@ -265,24 +247,27 @@ class Filed:
     defects: tuple[Defect, ...]
 
 
-async def file_report(dossier: Dossier, filing: Filing) -> Filed:
-    """Write the bundle, run its command, write the issue, and hold it to what the files do.
+async def file_report(dossier: Dossier, upstream: Upstream, case: Case, out: Path) -> Filed:
+    """Write the bundle to `out`, run its command, and hold the issue to what the files do.
+
+    What was executed is executed again, as `case` says.
 
     Raises:
         StorageError: the bundle cannot be written.
     """
     defects: list[Defect] = []
+    required = tuple(required_fields(upstream, dossier.case.compiler))
     with tempfile.TemporaryDirectory(prefix="triage-report-") as place:
         if any(file.name == "repro.sh" for file in dossier.attachments):
-            filing.tell("running the bundle's command in a clean folder")
-            inside = _unpacked(dossier, filing, Path(place) / "command")
+            case.tell("running the bundle's command in a clean folder")
+            inside = _unpacked(dossier, out, Path(place) / "command")
             has_triage = dossier.executed is not None
             result = await asyncio.to_thread(
                 run_script,
                 inside,
-                structs.replace(filing.how.limits, file_size=_LARGEST_FILE),
+                structs.replace(case.how.limits, file_size=_LARGEST_FILE),
                 has_triage=has_triage,
-                runner=filing.runner,
+                runner=case.runner,
             )
             defects += script_defects(result)
             if not defects:
@@ -291,54 +276,57 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
         if dossier.log:
             log = (without_folders(dossier.log).encode(), "what is printed")
             dossier = _with(dossier, {"log.txt": log})
-        issue = filing.render(dossier)
-        inside = _unpacked(dossier, filing, Path(place) / "files")
-        proof = prove(issue.claims, await _trial(dossier, filing, issue, inside), issue.text)
-    defects += inspect_dossier(dossier, issue.text, filing.required)
+        issue = render_report(dossier, upstream)
+        inside = _unpacked(dossier, out, Path(place) / "files")
+        proof = prove(issue.claims, await _trial(dossier, case, issue, inside), issue.text)
+    defects += inspect_dossier(dossier, issue.text, required)
     defects += [Defect(kind="claim", file="issue.md", words=words) for words in proof.false]
     defects += [Defect(kind="unchecked", file="issue.md", words=each) for each in proof.unproved]
     return Filed(dossier=dossier, issue=issue, proof=proof, defects=tuple(defects))
 
 
-def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
-    files = {file.name: file.data for file in dossier.attachments}
-    pack_bundle(filing.bundle, files, folder=filing.folder)
-    unpack_bundle(filing.bundle, place)
-    return place / filing.folder
+def _unpacked(dossier: Dossier, out: Path, place: Path) -> Path:
+    files, bundle = {file.name: file.data for file in dossier.attachments}, out / BUNDLE
+    folder = out.name or "report"
+    pack_bundle(bundle, files, folder=folder)
+    unpack_bundle(bundle, place)
+    return place / folder
 
 
-async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -> ClaimsTrial:
+async def _trial(dossier: Dossier, case: Case, issue: Issue, inside: Path) -> ClaimsTrial:
     from harness.report.attached import AttachedTrial  # noqa: PLC0415 - the emulator: 0.2 s
 
     # Nothing is unpacked where nothing is attached.
     attached = inside.iterdir() if dossier.attachments else ()
     files = {path.name: path.read_bytes() for path in attached}
     cells = {claim.cell for claim in issue.claims if claim.cell}
-    stored = {cell: row_of_evidence(filing.store, cell) for cell in cells}
+    stored = {cell: row_of_evidence(case.store, cell) for cell in cells}
     places = _in_order(dossier, issue.claims)
     if places:
         does = "executing" if dossier.executed else "compiling"
         does = "launching" if dossier.of_cubins else does
-        filing.tell(f"{does} the attached files in {len(places)} ways")
+        case.tell(f"{does} the attached files in {len(places)} ways")
     with Store.open(inside.parent / "results") as store:
         trial = AttachedTrial(
             folder=inside,
             dossier=dossier,
-            selection=filing.selection,
-            store=store,
-            how=structs.replace(filing.how, use_cache=False),
+            asked=replace(
+                case,
+                store=store,
+                how=structs.replace(case.how, use_cache=False),
+                tell=lambda _: None,
+            ),
             seconds=_SECONDS,
-            runner=filing.runner,
         )
         for cell, judged in stored.items():
             if judged is None:
-                trial.untried[cell] = _why_not_judged(filing.store, cell)
+                trial.untried[cell] = _why_not_judged(case.store, cell)
         if dossier.of_cubins:
             await trial.launch(places)
         elif dossier.executed:
             await trial.execute(places)
             named = [row for row in dossier.executed_rows if row.cell in cells]
-            filing.tell(f"executing {len(named)} cells again")
+            case.tell(f"executing {len(named)} cells again")
             await trial.execute_cells(named)
         else:
             await trial.compile(places)
@@ -354,7 +342,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         outcomes={place: dossier.outcome(row) for place, row in rows.items()},
         stored={cell: row for cell, row in stored.items() if row},
         runs=trial.runs,
-        counts=_counts(files, filing.selection),
+        counts=_counts(files, case.selection.repro.front_end),
         untried=trial.untried,
     )
 
@@ -388,7 +376,7 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
     return sorted(places, key=lambda place: (place.version not in first, bool(place.flag)))
 
 
-def _counts(files: Mapping[str, bytes], selection: Selection) -> dict[ClaimKind, dict[str, int]]:
+def _counts(files: Mapping[str, bytes], kind: str) -> dict[ClaimKind, dict[str, int]]:
     """What is counted in attached files, by file; not of those that cannot be read."""
     counters: list[tuple[ClaimKind, str, Callable[[str], int]]] = [
         (ClaimKind.INSTRUCTIONS, ".ptx", count_instructions),
@@ -398,7 +386,6 @@ def _counts(files: Mapping[str, bytes], selection: Selection) -> dict[ClaimKind,
             for each in IR_SUFFIXES
         ),
     ]
-    kind = selection.repro.front_end
     if front_end(kind).source_form:
         suffix, text_format = source_format(kind)
         counters.append((ClaimKind.LINES, suffix, lambda text: text_format.size_of(text).lines))

@@ -88,15 +88,42 @@ if TYPE_CHECKING:
     from harness.values.execution import RunRow
 
 
-async def executed_rows(
-    selection: Selection,
-    store: Store,
-    how: CompileOptions,
-    tell: Callable[[str], None],
-    on: str | None = EMULATOR,
-    runner: str | None = None,
-    inputs: RawInputs | None = None,
-) -> tuple[Executed, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is reported: the first failure of `selection`, and by what all of it is found out.
+
+    `words` are those that select it on the command line; `upstream` is whom the report is for, None
+    where that is whom the evidence accuses. With a `condition`, what is reported is that in the
+    place of a failure. `quick` leaves out what takes more than seconds, `minimized` is the folder
+    of the reduction: one that is there is taken as it is then. With `run`, what is reported is what
+    the PTX of the selected configs computes when it is executed; where `on` takes cubins, what its
+    cubin computes there. `runner` reaches a GPU. `tell` hears what is being computed.
+    """
+
+    selection: Selection
+    store: Store
+    how: CompileOptions
+    tell: Callable[[str], None]
+    words: SelectionOptions
+    upstream: Upstream | None = None
+    signature: str | None = None
+    condition: Condition | None = None
+    quick: bool = False
+    minimized: Callable[[Row], Path]
+    run: bool = False
+    on: str | None = None
+    runner: str | None = None
+
+    def command(self, verb: str, *more: str) -> str:
+        """A command line about what is reported."""
+        # A workaround is for whatever is wrong with the kernel.
+        follows = self.condition is not None and verb != "workaround"
+        words = ["--while", spell(self.condition)] if self.condition and follows else []
+        words += execution_words(run=self.run, on=self.on)
+        return spell_command(verb, self.words, *more, *words)
+
+
+async def executed_rows(case: Case, inputs: RawInputs | None = None) -> tuple[Executed, ...]:
     """Every selected config, executed on the same inputs and kept; on a GPU, in one trip.
 
     A file of PTX gets these `inputs`, else those of its repro.
@@ -110,6 +137,7 @@ async def executed_rows(
     from harness.run.executors import executor_of  # noqa: PLC0415 - as above
     from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - as above
 
+    selection, on = case.selection, case.on
     if takes_cubins(on) and selection.repro.ptx is None:
         raise UsageError(
             f"{selection.repro.name}: --on {on} reports a file of PTX; `triage show --stage ptx` "
@@ -117,43 +145,44 @@ async def executed_rows(
         )
     if not takes_cubins(on):
         selection = small_selection(selection)
-    async with work(store, how) as (bench, run):
+    async with work(case.store, case.how) as (bench, run):
         cells = (await plan_cells(bench, selection, None)).cells
         executor = executor_of(
-            bench, selection, tell, on, runner=runner, inputs=inputs, command=how.command
+            bench,
+            selection,
+            case.tell,
+            on,
+            runner=case.runner,
+            inputs=inputs,
+            command=case.how.command,
         )
         rows = await in_parallel(executor.execute(bench, cell) for cell in cells)
         for executed in rows:
-            keep_execution(store, run, executed)
+            keep_execution(case.store, run, executed)
     return tuple(rows)
 
 
-def find_case(
-    selection: Selection,
-    rows: Sequence[Row],
-    *,
-    signature: str | None = None,
-    condition: Condition | None = None,
-) -> Row:
+def find_case(case: Case, rows: Sequence[Row]) -> Row:
     """The first failing row of those that were selected, or the first that meets the condition.
 
     Raises:
         EmptySelectionError: no config matches.
         UsageError: nothing that was selected fails.
     """
-    selected = [row for row in rows if selection.config.matches(Config.of(row.config))]
+    wanted = case.selection.config
+    selected = [row for row in rows if wanted.matches(Config.of(row.config))]
     if not selected:
         raise EmptySelectionError("--config matches none of the configs")
-    if condition:
-        followed = Followed(condition=condition)
+    if case.condition:
+        followed = Followed(condition=case.condition)
         for row in selected:
             if followed.of(row) is VerdictAnswer.SAME:
                 return row
         raise UsageError(f"--while holds for none of the {len(selected)} selected cells")
     for row in filter(is_followable, selected):
-        if signature in (None, row.signature):
+        if case.signature in (None, row.signature):
             return row
-    suffix = f" with signature {signature}" if signature else ""
+    suffix = f" with signature {case.signature}" if case.signature else ""
     raise UsageError(f"none of the {len(selected)} cells that were selected fails{suffix}")
 
 
@@ -177,7 +206,7 @@ def check_upstream(
             f"--on {on}: cubins of one PTX that disagree are a matter of ptxas; report it with "
             "--for nvidia"
         )
-    maintainers = _maintainers(case)
+    maintainers = _maintainers(case).spelled(case.compiler)
     if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value and not of_cubins:
         raise UsageError(
             f"--for nvidia: this is not a failure of ptxas: {case.verdict} in stage {case.stage}, "
@@ -208,23 +237,43 @@ def check_blamed(d: Dossier, upstream: Upstream) -> None:
     """
     if d.blame and d.blame.culprit is Culprit.KERNEL and upstream is not Upstream.PROJECT:
         raise UsageError(
-            f"--for {_maintainers(d.case) if upstream is Upstream.COMPILER else upstream.value}: "
+            f"--for {upstream.spelled(d.case.compiler)}: "
             f"{' '.join((d.blame.headline, *d.blame.reasons[:1]))} Report it to the kernel's "
             f"maintainers with --for {Upstream.PROJECT.value}"
         )
     if upstream is Upstream.NVIDIA and d.is_compilers and not d.of_cubins and d.blame:
         raise UsageError(
             f"--for nvidia: {' '.join((d.blame.headline, *d.blame.reasons[:1]))} Report it with "
-            f"--for {_maintainers(d.case)}"
+            f"--for {_maintainers(d.case).spelled(d.case.compiler)}"
         )
 
 
-def _maintainers(case: Row) -> str:
+def accused(d: Dossier) -> Upstream:
+    """Whom the evidence accuses: blame does, else the crash of a compiler.
+
+    Raises:
+        UsageError: the evidence accuses nobody, or nobody alone.
+    """
+    culprit, maintainers = d.blame.culprit if d.blame else None, _maintainers(d.case)
+    is_crash = d.blame is None and d.followed.is_crash
+    if culprit is Culprit.KERNEL:
+        return Upstream.PROJECT
+    if culprit is Culprit.PTXAS or (is_crash and not d.followed.before_ptxas):
+        return Upstream.NVIDIA if d.case.assembler == PTXAS else maintainers
+    if culprit is Culprit.TRITON or is_crash:
+        return maintainers
+    why = d.blame.headline if d.blame else f"{d.case.verdict} does not say who is to blame."
+    forms = dict.fromkeys((maintainers, Upstream.NVIDIA, Upstream.PYTORCH, Upstream.PROJECT))
+    names = ", ".join(form.spelled(d.case.compiler) for form in forms)
+    raise UsageError(f"{why} Name with --for whom the report is for: {names}")
+
+
+def _maintainers(case: Row) -> Upstream:
     """Those of the compiler, where their form is known; else those of the kernel."""
     if case.compiler == TRITON:
-        return Upstream.TRITON.value
+        return Upstream.TRITON
     has_form = case.compiler in kinds() and front_end(case.compiler).issue_fields
-    return case.compiler if has_form and case.compiler else Upstream.PROJECT.value
+    return Upstream.COMPILER if has_form else Upstream.PROJECT
 
 
 def only(case: Row, rows: Sequence[Row]) -> ConfigFilter:
@@ -325,90 +374,47 @@ _GLANCE = 1.0
 _REDUCE, _REDUCE_EXECUTED, _SEARCH_EXECUTED = 600.0, 240.0, 90.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatherOptions:
-    """What to gather.
-
-    `words` are those that select the case on the command line, `upstream` is whom the report is
-    for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
-    what takes more than seconds, `minimized` is the folder of the reduction: one that is there is
-    taken as it is then. With `run`, what is
-    reported is what the PTX of the selected configs computes when it is executed; where `on` takes
-    cubins, what its cubin computes there. `runner` reaches a GPU.
-    """
-
-    words: SelectionOptions
-    made_by: str
-    upstream: Upstream
-    signature: str | None = None
-    condition: Condition | None = None
-    quick: bool = False
-    minimized: Callable[[Row], Path]
-    run: bool = False
-    on: str | None = None
-    runner: str | None = None
-
-
-async def gather(
-    selection: Selection,
-    store: Store,
-    how: CompileOptions,
-    options: GatherOptions,
-    tell: Callable[[str], None],
-) -> Dossier:
-    """Everything of the first config that fails; `tell` hears what is being computed.
+async def gather(case: Case) -> tuple[Dossier, Upstream]:
+    """Everything of the first config that fails, and whom it is reported to.
 
     Raises:
-        UsageError: nothing that was selected fails.
+        UsageError: nothing that was selected fails, or the evidence does not say whom to tell.
         TriageError: nothing could be compiled at all.
     """
-    tell("every config")
-    every = selection if options.run else structs.replace(selection, config=ConfigFilter())
+    case.tell("every config")
+    selection = case.selection
+    every = selection if case.run else structs.replace(selection, config=ConfigFilter())
     executed: tuple[Executed, ...] = ()
-    if options.run:
-        executed = await executed_rows(
-            selection, store, how, tell, options.on, runner=options.runner
-        )
+    if case.run:
+        executed = await executed_rows(case)
         rows = tuple(result.evaluated.row for result in executed)
     else:
-        rows = (await compile_selections([every], store, how, RunProgress())).rows
-    signature, condition = options.signature, options.condition
-    case = find_case(selection, rows, signature=signature, condition=condition)
-    check_upstream(selection, case, options.upstream, condition, on=options.on)
-    own = tuple(row for row in rows if (row.kernel, row.launch) == (case.kernel, case.launch))
+        rows = (await compile_selections([every], case.store, case.how, RunProgress())).rows
+    row = find_case(case, rows)
+    if case.upstream:
+        check_upstream(selection, row, case.upstream, case.condition, on=case.on)
+    own = tuple(each for each in rows if (each.kernel, each.launch) == (row.kernel, row.launch))
     if len(own) < len(rows):
         # A report is of one launch, and its commands name it.
-        rows, every = own, every.of_launch(case.kernel, case.launch)
-        selection = selection.of_launch(case.kernel, case.launch)
-        label = LaunchLabel.parse(case.launch)
-        words = structs.replace(
-            options.words, kernel=case.kernel, launch=f"{label.name}#{label.number}"
-        )
-        options = replace(options, words=words)
-        tell(f"followed: launch {case.launch} of {case.kernel}")
-    shown = next((result.row for result in executed if result.evaluated.row is case), None)
-    work = _Gathering(
-        store=store,
-        how=how,
-        options=options,
-        tell=tell,
-        every=every,
-        mine=structs.replace(selection, config=only(case, rows)),
-        case=case,
-    )
+        rows, every = own, every.of_launch(row.kernel, row.launch)
+        selection = selection.of_launch(row.kernel, row.launch)
+        label = LaunchLabel.parse(row.launch)
+        launch = f"{label.name}#{label.number}"
+        words = structs.replace(case.words, kernel=row.kernel, launch=launch)
+        case = replace(case, words=words)
+        case.tell(f"followed: launch {row.launch} of {row.kernel}")
+    mine = structs.replace(selection, config=only(row, rows))
+    shown = next((result.row for result in executed if result.evaluated.row is row), None)
+    work = _Gathering(asked=replace(case, selection=mine), every=every, case=row)
     return await work.dossier(rows, shown)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Gathering:
-    """`mine` is the failing config, `case` its row; `every` are all configs of the kernel."""
+    """`asked` selects the failing config, `case` is its row; `every` are all of the kernel."""
 
-    store: Store
-    how: CompileOptions
-    options: GatherOptions
-    tell: Callable[[str], None]
+    asked: Case
     every: Selection
-    mine: Selection
     case: Row
     missing: list[Missing] = field(default_factory=list)
 
@@ -416,34 +422,38 @@ class _Gathering:
         self, name: str, command: str, work: Callable[[], Awaitable[T]], *, slow: bool = True
     ) -> T | None:
         """Compute one piece of the report, or note that it is missing, why, and how to get it."""
-        condition = self.options.condition
-        # A workaround is for whatever is wrong with the kernel.
-        options = ["--while", spell(condition)] if condition and command != "workaround" else []
-        options += execution_words(run=self.options.run, on=self.options.on)
-        verb, *more = command.split()
-        line = spell_command(verb, self.options.words, *more, *options)
         why = "left out by --quick"
-        if not (slow and self.options.quick):
-            self.tell(name)
+        if not (slow and self.asked.quick):
+            self.asked.tell(name)
             try:
                 return await work()
             except StorageError:
                 raise
             except TriageError as error:
                 why = str(error)
+        line = self.asked.command(*command.split())
         self.missing.append(Missing(what=name, why=why, command=line))
         return None
 
-    async def dossier(self, rows: tuple[Row, ...], shown: RunRow | None) -> Dossier:
+    async def dossier(
+        self, rows: tuple[Row, ...], shown: RunRow | None
+    ) -> tuple[Dossier, Upstream]:
         """All pieces; `shown` is what the case computed, where that is reported."""
-        case, repro = self.case, self.mine.repro
+        case, asked, repro = self.case, self.asked, self.asked.selection.repro
         dossier = self.begin(rows, shown)
         blamed = await self.piece("whose fault it is", "blame", self.blame)
         if blamed:
             dossier = replace(dossier, blame=blamed.blame, tried=blamed.executed)
-        check_blamed(dossier, self.options.upstream)
+        upstream = asked.upstream or accused(dossier)
+        whom = upstream.spelled(case.compiler)
+        check_blamed(dossier, upstream)
+        if asked.upstream is None:
+            asked.tell(f"for {whom}: {dossier.blame.headline if dossier.blame else case.reason}")
+        # Where the file lies on this machine is private.
+        public = structs.replace(asked.words, kernel=Path(asked.words.kernel).name)
+        made_by = replace(asked, words=public).command("report", "--for", whom)
         dossier = await self.histories(dossier)
-        if blamed and dossier.along_ptxas and not self.options.run:
+        if blamed and dossier.along_ptxas and not asked.run:
             # It counts versions: those that the history assembled, too.
             dossier = replace(dossier, blame=(await self.blame()).blame)
         workarounds = minimized = None
@@ -451,7 +461,7 @@ class _Gathering:
             workarounds = await self.piece("workarounds", "workaround", self.workarounds)
         elsewhere = await self.elsewhere(dossier)
         ways = self.ways(workarounds, blamed)
-        if can_be_reduced(front_end(repro.front_end), self.mine.targets[0]):
+        if can_be_reduced(front_end(repro.front_end), asked.selection.targets[0]):
             minimized = await self.piece(
                 "the smallest input",
                 "minimize",
@@ -460,36 +470,37 @@ class _Gathering:
             )
         patch = workarounds.patch if workarounds else None
         baseline = workarounds.baseline if workarounds else None
-        return replace(
+        dossier = replace(
             dossier,
+            made_by=made_by,
             elsewhere=elsewhere,
             ways=ways,
-            ways_from=case if self.options.run else baseline,
+            ways_from=case if asked.run else baseline,
             patch=patch.diff if patch and patch.is_proved else None,
             minimized=minimized,
             missing=tuple(self.missing),
         )
+        return dossier, upstream
 
     def begin(self, rows: tuple[Row, ...], shown: RunRow | None) -> Dossier:
         """What is known without more work."""
-        case, options, repro = self.case, self.options, self.mine.repro
-        records = self.store.find_cells(case.cell)
+        case, asked, repro = self.case, self.asked, self.asked.selection.repro
+        records = asked.store.find_cells(case.cell)
         record = next(record for record in records if record.cell == case.cell)
-        banner, package = ptxas_facts(self.mine, case)
-        on = execution_words(run=options.run, on=options.on)[1:]
+        banner, package = ptxas_facts(asked.selection, case)
+        on = execution_words(run=asked.run, on=asked.on)[1:]
         return Dossier(
             case=case,
-            signature=self.store.database.run(read_signatures).get(case.signature or ""),
+            signature=asked.store.database.run(read_signatures).get(case.signature or ""),
             function=case.kernel.rpartition("::")[2] if repro.is_several else repro.kernel or "",
             is_ptx=repro.ptx is not None,
             summary=repro.summary,
-            condition=options.condition,
+            condition=asked.condition,
             origin=origin_of(repro),
             issue=repro.issue,
-            shown_by=spell_command("run" if options.run else "compile", options.words, *on),
-            made_by=options.made_by,
+            shown_by=spell_command("run" if asked.run else "compile", asked.words, *on),
             rows=rows,
-            log=log_of(self.store, record),
+            log=log_of(asked.store, record),
             banner=banner,
             ptxas_package=package,
             environment=environment_of(case, shown),
@@ -498,7 +509,7 @@ class _Gathering:
 
     async def histories(self, dossier: Dossier) -> Dossier:
         """The dossier with what happens along ptxas, its flags, other targets, and Triton."""
-        assembler, kind = self.case.assembler, self.mine.repro.front_end
+        assembler, kind = self.case.assembler, self.asked.selection.repro.front_end
         if dossier.in_ptxas:
             along_ptxas = await self.piece(
                 f"the history along {assembler_name(assembler)}",
@@ -529,7 +540,7 @@ class _Gathering:
 
     async def bisect(self, axis: str) -> BisectReport:
         """The history along an axis, with a log of its own."""
-        case, condition = self.case, self.options.condition
+        case, asked, mine = self.case, self.asked, self.asked.selection
         # The case's own version, where the axis has it: no graver failure of another one is meant.
         if axis != case.assembler:
             own, available = case.compiler_version, front_end(axis).available()
@@ -539,29 +550,28 @@ class _Gathering:
         options = BisectOptions(
             axis=axis,
             bad=own if own in [str(version) for version in available] else None,
-            signature=self.options.signature,
-            condition=spell(condition) if condition else None,
-            repeat=1 if self.options.run else 3,
+            signature=asked.signature,
+            condition=spell(asked.condition) if asked.condition else None,
+            repeat=1 if asked.run else 3,
             # The gate assembles with each version anyway.
-            sweep=axis == case.assembler and not self.options.run,
-            run=self.options.run,
-            on=self.options.on,
-            runner=self.options.runner,
+            sweep=axis == case.assembler and not asked.run,
+            run=asked.run,
+            on=asked.on,
+            runner=asked.runner,
         )
-        mine = self.mine
-        if options.run:
+        if asked.run:
             from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
 
-            mine = executed_selection(mine, options.on)
-        words = words_of(case, current_results(self.store, case.kernel))
+            mine = executed_selection(mine, asked.on)
+        words = words_of(case, current_results(asked.store, case.kernel))
         head = LogHead(axis=axis, selection=msgspec.to_builtins(words), options=options)
         log = BisectLog.begin(log_path(f"report-{case.short}-{axis}"), head)
-        return await bisect_versions(mine, self.store, self.how, options, _silent, log)
+        return await bisect_versions(mine, asked.store, asked.how, options, _silent, log)
 
     async def elsewhere(self, dossier: Dossier) -> dict[str, tuple[Row, ...]]:
         """Each config that fails, at both sides of where it began and ended, and on the newest."""
-        report = dossier.history
-        if report is None or len(dossier.rows) == 1 or self.options.run:
+        report, asked = dossier.history, self.asked
+        if report is None or len(dossier.rows) == 1 or asked.run:
             return {}
         finding, every = report.finding, self.every
         versions = [report.version(finding.regression.before)] if finding.regression else []
@@ -578,47 +588,53 @@ class _Gathering:
                 structs.replace(there, config=only(row, dossier.rows)) for row in dossier.failing
             ]
             with contextlib.suppress(CaptureError, EmptySelectionError):
-                self.tell(f"the configs that fail, with {dossier.tool} {version}")
-                compiled = await compile_selections(failing, self.store, self.how, RunProgress())
+                asked.tell(f"the configs that fail, with {dossier.tool} {version}")
+                compiled = await compile_selections(failing, asked.store, asked.how, RunProgress())
                 rows[version] = compiled.rows
         return rows
 
     async def contrast(self, axis: str) -> Contrast:
         """What neighbours along an axis do."""
-        signature, condition = self.options.signature, self.options.condition
+        asked = self.asked
         return await contrast(
-            self.mine, self.store, self.how, axis, signature, _silent, condition=condition
+            asked.selection,
+            asked.store,
+            asked.how,
+            axis,
+            asked.signature,
+            _silent,
+            condition=asked.condition,
         )
 
     async def blame(self) -> BlameReport:
         """By compiling, or by executing where that is what is reported."""
-        condition = self.options.condition
-        signature = None if condition else self.case.signature
-        options = BlameOptions(signature=signature, condition=condition)
+        asked = self.asked
+        signature = None if asked.condition else self.case.signature
+        options = BlameOptions(signature=signature, condition=asked.condition)
         find = find_blame
-        if takes_cubins(on := self.options.on):
+        if takes_cubins(asked.on):
             from harness.blame.executed_blame import find_measured_blame  # noqa: PLC0415 - as above
 
-            find = partial(find_measured_blame, on=on, runner=self.options.runner)
-        elif self.options.run:
+            find = partial(find_measured_blame, on=asked.on, runner=asked.runner)
+        elif asked.run:
             from harness.blame.executed_blame import find_run_blame as find  # noqa: PLC0415 - as above
-        return await find(self.mine, self.store, self.how, options, _silent)
+        return await find(asked.selection, asked.store, asked.how, options, _silent)
 
     def reduction_at(self, dossier: Dossier) -> tuple[str, Path]:
         """The level of the reduction, and its folder."""
-        folder = self.options.minimized(self.case)
+        folder = self.asked.minimized(self.case)
         is_of_ptx = (folder / "original.ptx").exists()
         # What blame lays to the compiler is reduced in its own language; --quick asks no blame.
-        is_source = dossier.is_compilers or (self.options.quick and not is_of_ptx)
-        level = compilers_level(self.mine, self.case) if is_source else None
+        is_source = dossier.is_compilers or (self.asked.quick and not is_of_ptx)
+        level = compilers_level(self.asked.selection, self.case) if is_source else None
         if level and is_of_ptx:
             folder = folder.with_name(f"{folder.name}-{level}")
         return level or "auto", folder
 
     async def minimize(self, dossier: Dossier) -> Minimization:
         """The reduction in its folder, gone on with where there is one."""
-        mine, inputs, options = self.mine, None, self.options
-        if takes_cubins(options.on):
+        asked, mine, inputs = self.asked, self.asked.selection, None
+        if takes_cubins(asked.on):
             from harness.run.raw import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
 
             inputs = inputs_of(mine.repro)
@@ -631,24 +647,24 @@ class _Gathering:
         level, folder = self.reduction_at(dossier)
         resume, seconds = _is_begun(folder), _REDUCE
         # Each step of one that is executed takes seconds: what was reduced before stays as it is.
-        if options.run or options.quick:
+        if asked.run or asked.quick:
             seconds = _GLANCE if resume else _REDUCE_EXECUTED
         reduction = await minimize(
             mine,
-            self.store,
-            self.how,
+            asked.store,
+            asked.how,
             MinimizeOptions(
                 folder_of=lambda _: folder,
                 resume=resume,
-                condition=options.condition,
-                level="auto" if options.run else level,
+                condition=asked.condition,
+                level="auto" if asked.run else level,
                 seconds=seconds,
-                run=options.run,
+                run=asked.run,
                 inputs=inputs,
-                on=options.on,
-                runner=options.runner,
+                on=asked.on,
+                runner=asked.runner,
             ),
-            Watch(tell=self.tell),
+            Watch(tell=asked.tell),
         )
         if isinstance(reduction, NothingToReduce):
             raise UsageError(reduction.reason)
@@ -656,10 +672,10 @@ class _Gathering:
 
     async def workarounds(self) -> WorkaroundReport:
         """What helps, with any of the configs."""
-        options = WorkaroundOptions(at_most=5)
-        if self.options.run:
+        options, asked = WorkaroundOptions(at_most=5), self.asked
+        if asked.run:
             options = replace(options, on=EMULATOR, budget=_SEARCH_EXECUTED)
-        return await find_workarounds(self.every, self.store, self.how, options, lambda _: None)
+        return await find_workarounds(self.every, asked.store, asked.how, options, _silent)
 
     def ways(
         self, report: WorkaroundReport | None, blamed: BlameReport | None
@@ -670,7 +686,7 @@ class _Gathering:
             ways = tuple(options_that_work(self.case, blamed.executed))
         if report and not ways and report.is_time_up:
             why = "the search was not at its end when its time was up"
-            words = spell_command("workaround", self.options.words)
+            words = spell_command("workaround", self.asked.words)
             self.missing.append(Missing(what="workarounds", why=why, command=words))
             return None
         return ways if report or ways else None
@@ -681,5 +697,5 @@ def _is_begun(reduction: Path) -> bool:
     return (reduction / "log.jsonl").exists()
 
 
-def _silent(_label: str, _said: str) -> None:
+def _silent(*_: str) -> None:
     """A report shows what was found, not each step."""

@@ -356,7 +356,7 @@ def _compilers(d: Dossier) -> str:
 def render_report(dossier: Dossier, upstream: Upstream) -> Issue:
     """The issue's text, ready for the gate, with all that it claims."""
     view = View(d=dossier, upstream=upstream)
-    form = dossier.case.compiler if upstream is Upstream.COMPILER else upstream.value
+    form = upstream.spelled(dossier.case.compiler)
     text = render_template(f"report/{form}.md.j2", d=dossier, v=view)
     whole = without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
     return Issue(text=whole, claims=tuple(view.ledger.claims))

@@ -33,10 +33,10 @@ def test_two_kernels_or_none_are_a_wrong_usage(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_report_asks_at_once_for_whom_it_is(triage: Triage) -> None:
-    done = triage("report", "absent.py", "--sm", "90a")
+def test_a_report_for_somebody_unknown_names_those_who_are_known(triage: Triage) -> None:
+    done = triage("report", "absent.py", "--sm", "90a", "--for", "nobody")
     assert done.returncode == 2
-    assert "Missing option '--for'. It is one of triton, nvidia, " in done.stderr
+    assert "'nobody' is not one of triton, nvidia, " in done.stderr
 
 
 @pytest.mark.parametrize(("word", "is_told"), [("b.py", True), ("c.py", False)])

@@ -15,7 +15,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.judging.conditions import parse_condition
 from harness.report.dossier import Dossier, Upstream
 from harness.report.filing import inspect_dossier
-from harness.report.gather import GatherOptions, gather
+from harness.report.gather import Case, gather
 from harness.values.errors import UsageError
 
 pytest_plugins = ("acted_fixtures",)
@@ -24,14 +24,14 @@ pytest_plugins = ("acted_fixtures",)
 def gathered(stage: Stage, *, config: str = "width=1", stop_at: int = 0, **options: Any) -> Dossier:
     asked: dict[str, Any] = {
         "words": SelectionOptions(kernel="kernel.acted"),
-        "made_by": "triage report",
         "upstream": Upstream.PROJECT,
         "minimized": lambda _: Path("min"),
         **options,
     }
     selection = stage.selection(compiler=["acted==1.1"], config=config)
-    work = gather(selection, stage.store, stage.how, GatherOptions(**asked), stage.tell)
-    return stage.run(work, stop_at=stop_at)
+    case = Case(selection=selection, store=stage.store, how=stage.how, tell=stage.tell, **asked)
+    found: tuple[Dossier, Upstream] = stage.run(gather(case), stop_at=stop_at)
+    return found[0]
 
 
 @pytest.fixture
@@ -67,6 +67,27 @@ def test_what_ptxas_never_saw_is_not_for_nvidia(crashes: Stage) -> None:
     crashes.acted.act = lambda *_: "refuses"
     with pytest.raises(UsageError, match=r"not a failure of ptxas: rejected .* with --for project"):
         gathered(crashes, quick=True, upstream=Upstream.NVIDIA)
+
+
+@pytest.mark.parametrize("options", [{}, {"quick": True}])
+def test_a_report_that_names_nobody_goes_to_whom_the_evidence_accuses(
+    crashes: Stage, options: dict[str, Any]
+) -> None:
+    """Blame says it; with --quick, which asks no blame, that an assembler crashes."""
+    assert gathered(crashes, upstream=None, **options).made_by.endswith(" --for nvidia")
+
+
+def test_what_blame_lays_to_a_compiler_whose_form_is_not_known_goes_to_the_project(
+    refused: Stage,
+) -> None:
+    assert gathered(refused, upstream=None).made_by.endswith(" --for project")
+
+
+def test_who_is_accused_by_nobody_is_to_be_named(refused: Stage) -> None:
+    """A refusal may be the fault of either side, until blame has looked."""
+    said = r"^ptxas_error does not say who is to blame\. Name with --for whom .*: project, nvidia"
+    with pytest.raises(UsageError, match=said):
+        gathered(refused, upstream=None, quick=True)
 
 
 def test_quick_names_the_command_for_each_piece_that_it_leaves_out(crashes: Stage) -> None:

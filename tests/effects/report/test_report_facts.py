@@ -92,10 +92,10 @@ def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
 
     monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "results"))
     monkeypatch.setattr(gather, "bisect_versions", bisect)
-    options: Any = SimpleNamespace(
-        signature="5" * 12, condition=None, run=False, on=None, runner=None
-    )
-    work: Any = SimpleNamespace(store=None, how=None, options=options, mine=selection(), case=case)
+    monkeypatch.setattr(gather, "current_results", lambda *_: [])
+    nothing: dict[str, Any] = dict.fromkeys(("store", "how", "tell", "minimized", "words"))
+    what = gather.Case(**nothing, selection=selection(), signature="5" * 12)
+    work: Any = SimpleNamespace(asked=what, case=case)
     found: Any = asyncio.run(gather._Gathering.bisect(work, axis))
     assert found == "the history"
     [given] = asked
