@@ -58,7 +58,8 @@ async def assemble_again(
         code = store.artifacts.get(cubin) if cubin else b""
         made = {k.name: k for k in kernels_of_cubin(code, module.file)} if code else {}
         log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
-        problem = None if code else _problem(log, assembly.end.words)
+        said = log.errors[0].text[:_MOST_WORDS] if log.errors else assembly.end.words
+        problem = None if code else said
         return [
             _row(module, name, target, tool, made.get(name), log, problem,
                  shipped.get((stem_of(module.file), name, target)))
@@ -75,10 +76,6 @@ async def assemble_again(
     async with at_bench(store, how) as bench:
         rows = await in_parallel(one(*job) for job in jobs)
     return [row for some in rows for row in some]
-
-
-def _problem(log: PtxasLog, words: str) -> str:
-    return log.errors[0].text[:_MOST_WORDS] if log.errors else words
 
 
 def _row(

@@ -87,10 +87,10 @@ def pins_said(
     ]
     for pair in known:
         blocks += [say(pair.target, Tone.HEAD), SaidFacts(tuple(_facts(pair)))]
-        blocks += [
-            Counted(bug.cells, say(_bug_words(bug.number, bug.reason, bug.kernels), Tone.BAD))
-            for bug in pair.bugs
-        ]
+        for bug in pair.bugs:
+            name = f"bug {bug.number}" if bug.number else "no number"
+            words = f"{name}: {bug.reason} ({', '.join(bug.kernels)})"
+            blocks.append(Counted(bug.cells, say(words, Tone.BAD)))
     return blocks
 
 
@@ -112,8 +112,3 @@ def _facts(pair: PairKnowledge) -> list[tuple[str, SaidLine]]:
         words = f"Triton {pair.safe[0]} with ptxas {pair.safe[1]} ({pair.safe_cells:,} of these "
         words += "configs are known there, and work)"
     return [*facts, ("safe pair", say(words))]
-
-
-def _bug_words(number: int | None, reason: str, kernels: Sequence[str]) -> str:
-    name = f"bug {number}" if number else "no number"
-    return f"{name}: {reason} ({', '.join(kernels)})"

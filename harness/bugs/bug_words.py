@@ -98,14 +98,19 @@ def bugs_said(bugs: Sequence[Bug]) -> list[Block]:
 
 
 def _line(bug: Bug) -> tuple[SaidLine, ...]:
-    where = "; ".join(filter(None, (_kernels(bug), *(affected.short for affected in bug.ranges))))
-    failure = f"{_failure(bug)}: {_cut(_title(bug))}"
+    names, title, people = list(bug.kernels), _title(bug), _people(bug.record)
+    more = f" and {len(names) - _SHOWN_KERNELS} more" if len(names) > _SHOWN_KERNELS else ""
+    kernels = ", ".join(names[:_SHOWN_KERNELS]) + more
+    where = "; ".join(filter(None, (kernels, *(affected.short for affected in bug.ranges))))
+    cut = title if len(title) <= _TITLE else f"{title[: _TITLE - 3]}..."
+    failure = f"{_failure(bug)}: {cut}"
+    link = "" if people == bug.record.state.value else people
     return (
         say(str(bug.record.number)),
         say(bug.machine.value, _TONES[bug.machine]),
         say(bug.record.state.value),
         say(f"{bug.cells_now:,}/{bug.cells:,}"),
-        say("\n".join(filter(None, (failure, where, _link(bug))))),
+        say("\n".join(filter(None, (failure, where, link)))),
     )
 
 
@@ -241,24 +246,9 @@ def _title(bug: Bug) -> str:
     return title if title == bug.title else f"{title}, saying nothing"
 
 
-def _link(bug: Bug) -> str:
-    words = _people(bug.record)
-    return "" if words == bug.record.state.value else words
-
-
 def _people(record: BugRecord) -> str:
     if record.state is HumanState.REPORTED:
         return f"reported {record.url}"
     if record.state is HumanState.DUPLICATE:
         return f"duplicate of {record.duplicate_of}"
     return str(record.state.value)
-
-
-def _kernels(bug: Bug) -> str:
-    names = list(bug.kernels)
-    more = f" and {len(names) - _SHOWN_KERNELS} more" if len(names) > _SHOWN_KERNELS else ""
-    return ", ".join(names[:_SHOWN_KERNELS]) + more
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}..."

@@ -128,7 +128,8 @@ def _what(changes: Sequence[Change]) -> str:
     if first.kind is ChangeKind.FLAKY:
         return f"{_verdicts(older)} -> {_said(newer)}; its own runs disagree"
     if first.kind is ChangeKind.FIXED:
-        before = _said(older) if older else _expected(first)
+        expected = f"expected {first.expectation.verdict}" if first.expectation else None
+        before = _said(older) if older else expected or "not known before"
         return f"{before} -> {_verdicts(newer)}{_set_words(first, each)}"
     before = _verdicts(older) or "not known before"
     if first.kind is ChangeKind.MUTATED:
@@ -155,10 +156,6 @@ def set_said(configs: ConfigSet) -> str:
     """`0 of 8 configs work, before 8 of 8`."""
     (before, old), (now, new) = configs.older, configs.newer
     return f"{now:,} of {new:,} configs work, before {before:,} of {old:,}"
-
-
-def _expected(change: Change) -> str:
-    return f"expected {change.expectation.verdict}" if change.expectation else "not known before"
 
 
 def _verdicts(facts: Sequence[Facts]) -> str:

@@ -130,7 +130,8 @@ class ConfigSets:
         lost = len(worked) - len(working)
         older, newer = (worked, failing[:lost]) if lost > 0 else (failed, working[:-lost])
         for facts in newer[: len(older)]:
-            nearest = max(older, key=lambda old: _shared(old, facts))
+            mine = facts.config.items()
+            nearest = max(older, key=lambda old: len(old.config.items() & mine))
             older.remove(nearest)
             yield self.judge(nearest, facts)
 
@@ -171,10 +172,6 @@ def _quality(facts: Facts) -> tuple[bool, bool, int, int]:
     spills = facts.spills
     is_sick = facts.verdict is VerdictKind.SICK
     return is_sick, spills is None, spills or 0, facts.n_regs or 0
-
-
-def _shared(one: Facts, other: Facts) -> int:
-    return len(one.config.items() & other.config.items())
 
 
 def _with_set(change: Change, sets: Mapping[_Key, ConfigSet]) -> Change:

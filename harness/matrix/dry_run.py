@@ -79,13 +79,12 @@ def listing_lines(listing: Listing) -> Iterator[str]:
     """The cells, what is not captured yet, and why others are left out."""
     yield from listing.cells
     for entry in listing.uncaptured:
-        yield f"about {entry.cells}: {_configs(entry.configs)}, not captured yet"
+        number = "an unknown number of configs"
+        if entry.configs is not None:
+            number = f"{entry.configs} configs by its repro"
+        yield f"about {entry.cells}: {number}, not captured yet"
     for cells, reason in listing.excluded:
         yield f"excluded {cells}: {reason}"
-
-
-def _configs(number: int | None) -> str:
-    return "an unknown number of configs" if number is None else f"{number} configs by its repro"
 
 
 def estimate_words(estimate: Estimate) -> str:
@@ -249,7 +248,7 @@ def _estimate(
     return Estimate(
         cells=len(cells) + steering.carried + about,
         carried=steering.carried,
-        excluded=night.excluded,
+        excluded=len(steering.excluded),
         lowerings=sum(key not in stored for key in lowered) + more,
         lowerings_stored=sum(key in stored for key in lowered),
         assemblies=len(assemblies) + about,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -21,77 +20,45 @@ from harness.values.toolchain import EMULATOR, GPU, takes_cubins
 
 
 async def execute_places(
-    run: Run, steering: MatrixSteering, places: Sequence[CapturePlace]
-) -> None:
-    """Execute what the matrix wants of these places, as `triage run` does, as far as there is time.
-
-    PTX files, variants with configs of their own, and kernels that cannot be run with values are
-    left to the compilers.
-    """
-    executable = [place for place in places if _is_executable(place)]
-    await _each(run, steering, executable, partial(_execute, run, steering))
-
-
-async def launch_places(
     run: Run,
     steering: MatrixSteering,
     places: Sequence[CapturePlace],
-    on: str | None,
-    runner: str | None,
+    on: str | None = EMULATOR,
+    runner: str | None = None,
 ) -> None:
-    """Launch the cubins that the matrix wants of these places, as `triage run --on` does.
+    """Execute what the matrix wants of these places, as `triage run` does, as far as there is time.
 
-    As `execute_places`; files of PTX whose repro names inputs are launched, too.
+    Variants with configs of their own, and kernels that cannot be run with values, are left to the
+    compilers; so are PTX files, but for those whose repro names inputs where `on` takes cubins.
 
     Raises:
         InfrastructureError: there is no GPU.
     """
     if on == GPU:
         place_of(runner)
-    launch = partial(_execute, run, steering, on=on, runner=runner)
-    launchable = [
-        place
-        for place in places
-        if _is_executable(place) or (place.selection.repro.ptx and place.selection.repro.inputs)
-    ]
-    await _each(run, steering, launchable, launch)
-
-
-async def _each(
-    run: Run,
-    steering: MatrixSteering,
-    places: Sequence[CapturePlace],
-    execute: Callable[[CapturePlace], Awaitable[None]],
-) -> None:
+    places = [place for place in places if _is_executable(place, on)]
     for number, place in enumerate(places):
         if steering.is_time_up():
             for _ in places[number:]:
                 steering.left(None)
             return
         try:
-            await execute(place)
+            await _execute(run, steering, place, on, runner)
         except TimeIsUpError:
             steering.left(None)
         except TriageError as error:
             run.failures.append(error)
 
 
-def _is_executable(place: CapturePlace) -> bool:
+def _is_executable(place: CapturePlace, on: str | None) -> bool:
     repro = place.selection.repro
-    return (
-        not repro.ptx
-        and place.variant is None
-        and front_end(repro.front_end).interpreter is not None
-    )
+    if repro.ptx:
+        return takes_cubins(on) and bool(repro.inputs)
+    return place.variant is None and front_end(repro.front_end).interpreter is not None
 
 
 async def _execute(
-    run: Run,
-    steering: MatrixSteering,
-    place: CapturePlace,
-    *,
-    on: str | None = EMULATOR,
-    runner: str | None = None,
+    run: Run, steering: MatrixSteering, place: CapturePlace, on: str | None, runner: str | None
 ) -> None:
     bench = run.bench
     selection = structs.replace(
@@ -103,7 +70,11 @@ async def _execute(
     )
     selection = executed_selection(selection, on)
     plan = await plan_launch(bench, selection.place())
-    cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
+    cells, rules = [], steering.rules
+    for cell in plan.cells:
+        at = structs.replace(coordinates_of(cell), launch=place.launch.label)
+        if rules.is_wanted(at) and rules.excluded(at) is None:
+            cells.append(cell)
     executor = executor_of(bench, selection, run.progress.capturing, on, runner=runner)
     run.progress.planned(len(cells))
 
@@ -117,8 +88,3 @@ async def _execute(
     finally:
         for session in filter(None, {plan.session, *executor.source.sessions()}):
             await bench.sessions.close(session)
-
-
-def _is_wanted(steering: MatrixSteering, place: CapturePlace, cell: PlannedCell) -> bool:
-    at = structs.replace(coordinates_of(cell), launch=place.launch.label)
-    return steering.rules.is_wanted(at) and steering.rules.excluded(at) is None

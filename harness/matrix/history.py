@@ -91,9 +91,11 @@ def read_history(store: Store, kernel: str, only: Sequence[Selector]) -> list[Ro
     ]
     rows = [row for row in cells if is_meant(row, only)]
     if not rows:
+        launches = ", ".join(sorted({row.launch for row in cells})[:8])
+        targets = ", ".join(sorted({row.target for row in cells}))
         raise EmptySelectionError(
             f"{kernel} has {len(cells)} cells with results, and none matches; "
-            f"{_what_there_is(cells)}"
+            f"there are launches {launches} and targets {targets}"
         )
     return sorted(rows, key=_order)
 
@@ -113,12 +115,6 @@ def _kernels(store: Store, pattern: str) -> list[str]:
     near = difflib.get_close_matches(pattern, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "`triage compile` or `matrix run` makes them"
     raise UsageError(f"--kernel {pattern}: there are no results of it; {hint}")
-
-
-def _what_there_is(rows: Sequence[Row]) -> str:
-    launches = ", ".join(sorted({row.launch for row in rows})[:8])
-    targets = ", ".join(sorted({row.target for row in rows}))
-    return f"there are launches {launches} and targets {targets}"
 
 
 def _order(row: Row) -> tuple[object, ...]:

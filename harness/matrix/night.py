@@ -38,11 +38,10 @@ from harness.matrix.steering import MatrixSteering
 from harness.store.results import NightPart
 from harness.store.store import Store
 from harness.values.change import Changes
-from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
-from harness.values.kernel import Repro
+from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.matrix import Matrix, Selector
 from harness.values.row import Facts
-from harness.values.toolchain import takes_cubins
+from harness.values.toolchain import EMULATOR, takes_cubins
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import is_known
 
@@ -69,7 +68,9 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
             ) from None
         name, spec = requirement.name, str(requirement.specifier) or LATEST
     check_spec(spec, what=name or "the package")
-    mine = [repro for repro in _listed(matrix) if repro.source]
+    repros = list_repros()[0]
+    named = (r for pattern in matrix.kernels for r in repros if fnmatchcase(r.name, pattern))
+    mine = [repro for repro in {repro.name: repro for repro in named}.values() if repro.source]
     packages = sorted({repro.source.pin.package for repro in mine if repro.source})
     if name is None and len(packages) > 1:
         raise UsageError(
@@ -81,14 +82,6 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
         hint = f"; there are kernels of {', '.join(packages)}" if packages else ""
         raise EmptySelectionError(f"no kernel of the matrix comes from {name or 'a package'}{hint}")
     return structs.replace(matrix, kernels=kernels, include=())
-
-
-def _listed(matrix: Matrix) -> list[Repro]:
-    repros = list_repros()[0]
-    matches = (
-        repro for pattern in matrix.kernels for repro in repros if fnmatchcase(repro.name, pattern)
-    )
-    return list({repro.name: repro for repro in matches}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +178,6 @@ class PlannedNight:
         every = (*self.plan.warnings, *unmatched, *self.run.notes)
         return tuple(dict.fromkeys(every))
 
-    @property
-    def excluded(self) -> int:
-        """How many cells are left out one by one."""
-        return len(self.steering.excluded)
-
 
 async def run_matrix(
     matrix: Matrix,
@@ -228,7 +216,11 @@ async def run_matrix(
         is_whole = not (steering.skipped or steering.skipped_captures)
         verdicts = store.verdicts(run_id)
         if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
-            raise _nothing(night)
+            raise EmptySelectionError(
+                "no cell of the matrix matches; --list shows them"
+                if options.only
+                else "the matrix has no cells; --list says why each is left out"
+            )
         # First: whatever happens to the reproducers, the next night is compared with this one.
         if is_whole:
             store.finish_run(run_id)
@@ -257,7 +249,7 @@ async def run_matrix(
         verdicts=verdicts,
         unexpected=unexpected,
         carried=steering.carried,
-        excluded=night.excluded,
+        excluded=len(steering.excluded),
         skipped=steering.skipped,
         skipped_captures=steering.skipped_captures,
         changes=changes,
@@ -269,15 +261,12 @@ async def run_matrix(
 
 
 async def _execute(night: PlannedNight) -> None:
-    run, steering, places = night.run, night.steering, night.plan.places
-    if takes_cubins(night.options.on):
-        from harness.matrix.executed_night import launch_places  # noqa: PLC0415 - as below
-
-        await launch_places(run, steering, places, night.options.on, night.options.runner)
-    elif night.options.run:
+    options = night.options
+    if options.run or takes_cubins(options.on):
         from harness.matrix.executed_night import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
 
-        await execute_places(run, steering, places)
+        on = options.on if takes_cubins(options.on) else EMULATOR
+        await execute_places(night.run, night.steering, night.plan.places, on, options.runner)
 
 
 async def _execute_there(night: PlannedNight, matrix: Matrix, machines: Machines) -> None:
@@ -347,27 +336,18 @@ def _in_order(night: PlannedNight) -> list[list[int]]:
 
     What needs no work is taken over on the way.
     """
+    run, steering, places = night.run, night.steering, night.plan.places
     ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
-    for number, indices in enumerate(captures_of(night.plan.places)):
-        ranks = [rank for index in indices if (rank := _look(night, index)) is not None]
+    for number, indices in enumerate(captures_of(places)):
+        ranks: list[tuple[object, ...]] = []
+        for index in indices:
+            plan = stored_place(run, places[index]) if run.bench.use_cache else None
+            rank = (0, False, ()) if plan is None else steering.look(places[index], plan).rank
+            ranks += [rank] if rank else []
         if ranks:
             ranked.append((min(ranks), number, indices))
-    night.steering.put_again()
+    steering.put_again()
     return [indices for _, _, indices in sorted(ranked)]
-
-
-def _look(night: PlannedNight, index: int) -> tuple[object, ...] | None:
-    place = night.plan.places[index]
-    plan = stored_place(night.run, place) if night.run.bench.use_cache else None
-    if plan is None:
-        return (0, False, ())
-    return night.steering.look(place, plan).rank or None
-
-
-def _nothing(night: PlannedNight) -> TriageError:
-    if night.options.only:
-        return EmptySelectionError("no cell of the matrix matches; --list shows them")
-    return EmptySelectionError("the matrix has no cells; --list says why each is left out")
 
 
 def make_plan(

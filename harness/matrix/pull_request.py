@@ -130,8 +130,9 @@ def base_of(text: str, head: Side) -> Iterator[Side]:
         # `read-tree` alone brings a folder to a tree: it runs no hook, and its index is ours.
         env = {**os.environ, "GIT_INDEX_FILE": str(index)}
         words = ("--work-tree", str(place), "read-tree", "--reset", "-u", commit)
-        problem = _git_said(top, *words, env=env)
-        if problem:
+        result = run_tool([*_GIT, *words], timeout=_GIT_SECONDS, env=env, cwd=top)
+        if result.end.exit_code != 0:
+            problem = result.stderr.strip()[:300] or "no reason given"
             raise UsageError(f"--base {text}: git cannot check it out: {problem}")
         inside = place / git("rev-parse", "--show-prefix")
         yield Side(name=f"{text} ({commit[:10]})", folder=inside)
@@ -154,11 +155,6 @@ def _held(folder: Path) -> Iterator[Path]:
 def _git(folder: Path, *words: str) -> str:
     result = run_tool([*_GIT, "-C", folder, *words], timeout=_GIT_SECONDS)
     return result.stdout.strip() if result.end.exit_code == 0 else ""
-
-
-def _git_said(folder: Path, *words: str, env: dict[str, str]) -> str:
-    result = run_tool([*_GIT, *words], timeout=_GIT_SECONDS, env=env, cwd=folder)
-    return "" if result.end.exit_code == 0 else result.stderr.strip()[:300] or "no reason given"
 
 
 # What a change can reach.

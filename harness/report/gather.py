@@ -252,7 +252,7 @@ def accused(d: Dossier) -> Upstream:
     """Whom the evidence accuses: blame does, else the crash of a compiler.
 
     Raises:
-        UsageError: the evidence accuses nobody, or nobody alone.
+        UsageError: the evidence does not accuse one party.
     """
     culprit, maintainers = d.blame.culprit if d.blame else None, _maintainers(d.case)
     is_crash = d.blame is None and d.followed.is_crash

@@ -11,7 +11,7 @@ from harness.bisect.search import Boundary
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import Ledger, has_figures
 from harness.report.dossier import Dossier, Upstream
-from harness.tables.charts import FRAME, Chart, ChartPoint, charts_over
+from harness.tables.charts import FRAME, Chart, charts_over
 from harness.tables.file_templates import config_label, markdown_cell, render_template
 from harness.values.limits import limits_of
 from harness.values.target import Target
@@ -165,7 +165,7 @@ def _words(
         parts = [
             f"{_amount(value)} with {_span([point.label for point in points])}"
             for part in chart.lines[0].stretches
-            for value, points in _equal(part)
+            for value, points in groupby(part, key=lambda point: point.value)
         ]
         yield f"{_begun(chart.title)}{facts and f' ({facts})'}: {', '.join(parts)}."
     for is_failure, words in ((True, _begun(failure)), (False, "No numbers")):
@@ -173,11 +173,6 @@ def _words(
             yield f"{words}: {', '.join(spans)}."
     if marks:
         yield f"{_begun(', '.join(mark.words for mark in marks))}."
-
-
-def _equal(part: Sequence[ChartPoint]) -> Iterator[tuple[float, list[ChartPoint]]]:
-    for value, points in groupby(part, key=lambda point: point.value):
-        yield value, list(points)
 
 
 def _span(names: Sequence[str]) -> str:
