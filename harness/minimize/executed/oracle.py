@@ -262,7 +262,7 @@ class ExecutedOracle(Oracle[Compiler]):
         is_fine = len(runs) == len(trials) and all(ran.ended for ran in runs)
         if not is_fine or runs[0].buffers != runs[1].buffers:
             raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
-        races = [r for r in runs[0].races if not is_formal(r, is_alike=True, is_near=True)]
+        races = [r for r in runs[0].races if not is_formal(r, is_alike=True, is_near=False)]
         if self.is_free_of_races and races:
             raise NotRunError(f"{self.words} has a race: {race_words(races[0])}")
         trusted = Trusted(words=self.words, buffers=runs[0].buffers, is_final=True)
