@@ -56,9 +56,10 @@ def facts(
         "ptxas": ptxas or "13.3.33",
         "ptxas_origin": "nvidia-cuda-nvcc" if ptxas else "bundled",
         "verdict": VerdictKind(verdict),
+        "reason": "",
         **more,
     }
-    return Facts(reason="", **values)
+    return Facts(**values)
 
 
 def told(workaround: KeptWorkaround, *results: Facts) -> list[str]:
