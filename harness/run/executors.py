@@ -282,9 +282,7 @@ def check_of(record: LaunchFacts, interpretation: Interpretation) -> Checked:
         _judged(record, finding, variant)
         for finding in interpretation.findings
         for variant in finding.variants
-        if finding.kernel == record.kernel
-        and record.config in variant.configs
-        and _is_of(record, variant)
+        if finding.kernel == record.kernel and _is_of(record, variant)
     ]
     why = Checked(status=Agreement.NOT_CHECKED, reason=_why_not(record.kernel, interpretation))
     order = [Agreement.AGREES, Agreement.NOT_CHECKED, Agreement.DIFFERS]
