@@ -7,9 +7,9 @@ is pinned here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -33,8 +33,7 @@ Fits = str | tuple[tuple[str | None, str], ...]
 """A specifier, or one for each last version of the compiler; that of None is for what is newer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partner:
+class Partner(msgspec.Struct, frozen=True, kw_only=True):
     """A package that goes with a compiler, or (of the table) another compiler with its partners.
 
     `picks` one of those that fit: the compiler's own version (`same`), or the newest of its release
@@ -53,8 +52,7 @@ class Partner:
         return next(spec for last, spec in self.fits if last is None or compiler <= Version(last))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
     """One compiler: its package, and what goes with it.
 
     Versions before `oldest` do not work here. `whole` are partners without which a version is not

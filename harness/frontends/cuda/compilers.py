@@ -7,9 +7,9 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from msgspec import structs
 
 from harness.frontends.assemble import read_stream
@@ -122,8 +122,7 @@ def _first_error(lines: Sequence[str]) -> str:
 _OUT = "kernel.ptx"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvccRun:
+class NvccRun(msgspec.Struct, frozen=True, kw_only=True):
     """How nvcc ended, what it said, and the PTX where it left some."""
 
     end: ProcessEnd
@@ -170,8 +169,7 @@ async def run_nvcc(
     return run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaJob:
+class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
     """One file with one config, for one target, and the compiler that gets it."""
 
     file: Path

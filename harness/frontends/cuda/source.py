@@ -12,9 +12,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from harness.io.files.reading import read_regular
@@ -176,8 +177,7 @@ def display_name(mangled: str) -> str:
     return name or mangled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledKernel:
+class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel as it is shown, its name in the PTX, and the threads that its bounds allow.
 
     `is_empty`: it returns at once, as one that a library only asks for its attributes.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from harness.frontends.back_end import BackEnd
 from harness.frontends.bench import Kept, Workbench, content_key
@@ -36,8 +37,7 @@ class BytecodeError(ValueError):
     """It is none, or is damaged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bytecode:
+class Bytecode(msgspec.Struct, frozen=True, kw_only=True):
     """The `version` that it is written in, and its functions.
 
     `first` names the first function; the places of the others depend on the code of each, which is

@@ -10,7 +10,8 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from harness.values.kernel import Config
 
@@ -41,8 +42,7 @@ _PACKAGE = "triton"
 _JIT, _TUNED = "jit", "autotune"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFunction:
+class WrittenFunction(msgspec.Struct, frozen=True, kw_only=True):
     """A function that Triton or Gluon compiles; `names` are those that its body mentions."""
 
     name: str

@@ -16,7 +16,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -81,8 +80,7 @@ class _Source(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     executable: bool = False

@@ -9,10 +9,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import uv
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
@@ -259,8 +259,7 @@ def _failure(packages: str, stderr: str, words: str) -> TriageError:
 # Packages of triage's own environment that another one shares: links, in place of copies.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedPackage:
+class SharedPackage(msgspec.Struct, frozen=True, kw_only=True):
     """One of our packages: `record` hashes its list of files, `entries` lie in a site folder."""
 
     name: str

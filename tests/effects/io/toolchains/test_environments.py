@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from local_index import LocalIndex, wheel
 from msgspec import structs
+from msgspec.structs import replace
 
 from harness.frontends.bench import Workbench
 from harness.frontends.sessions import run_program
