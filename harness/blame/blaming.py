@@ -306,7 +306,12 @@ async def _lifted(bench: Workbench, cell: PlannedCell, row: Row) -> tuple[str, .
         return ()
     # One of each kind.
     by_kind: dict[str, PtxasOption] = {}
-    for option in await asyncio.to_thread(options_of, cell.ptxas):
+    try:
+        known = await asyncio.to_thread(options_of, cell.ptxas)
+    except InfrastructureError:
+        # Whom to blame is known without it.
+        return ()
+    for option in known:
         by_kind.setdefault(option.needs[0][0], option)
     options = [*by_kind.values()]
     results = await in_parallel(evaluate(bench, with_flags(cell, each.change)) for each in options)
