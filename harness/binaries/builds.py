@@ -55,7 +55,14 @@ def compare_builds(older: Iterable[BinaryKernel], newer: Iterable[BinaryKernel])
     """
     ones, others = [*older], [*newer]
     pairs: list[tuple[BinaryKernel, BinaryKernel]] = []
-    for key in (_exactly, _wherever, _named, _anywhere):
+    # With the same machine code first: in its file, then wherever it went.
+    keys: tuple[Callable[[BinaryKernel], object], ...] = (
+        lambda kernel: (_named(kernel), kernel.code),
+        lambda kernel: (_anywhere(kernel), kernel.code),
+        _named,
+        _anywhere,
+    )
+    for key in keys:
         waiting: dict[object, list[BinaryKernel]] = {}
         for kernel in ones:
             waiting.setdefault(key(kernel), []).append(kernel)
@@ -66,14 +73,15 @@ def compare_builds(older: Iterable[BinaryKernel], newer: Iterable[BinaryKernel])
             else:
                 left.append(kernel)
         ones, others = [kernel for some in waiting.values() for kernel in some], left
-    changed = [_changed(one, other) for one, other in pairs if one.code != other.code]
+    changed = []
+    for one, other in pairs:
+        if one.code != other.code:
+            steps = metric_steps(_facts(one), _facts(other))
+            changed.append(BuildChange(older=one, newer=other, steps=steps, worse=direction(steps)))
     same = len(pairs) - len(changed)
     changed += [BuildChange(older=kernel, newer=None) for kernel in ones]
     changed += [BuildChange(older=None, newer=kernel) for kernel in others]
     return BuildChanges(same=same, changes=tuple(changed))
-
-
-_Key = Callable[[BinaryKernel], object]
 
 
 def _anywhere(kernel: BinaryKernel) -> tuple[object, ...]:
@@ -82,19 +90,6 @@ def _anywhere(kernel: BinaryKernel) -> tuple[object, ...]:
 
 def _named(kernel: BinaryKernel) -> tuple[object, ...]:
     return (*_anywhere(kernel), _HASHED_FILE.sub("", kernel.file))
-
-
-def _wherever(kernel: BinaryKernel) -> tuple[object, ...]:
-    return (*_anywhere(kernel), kernel.code)
-
-
-def _exactly(kernel: BinaryKernel) -> tuple[object, ...]:
-    return (*_named(kernel), kernel.code)
-
-
-def _changed(older: BinaryKernel, newer: BinaryKernel) -> BuildChange:
-    steps = metric_steps(_facts(older), _facts(newer))
-    return BuildChange(older=older, newer=newer, steps=steps, worse=direction(steps))
 
 
 def _facts(kernel: BinaryKernel) -> Facts:

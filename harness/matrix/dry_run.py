@@ -194,8 +194,8 @@ async def list_matrix(
             if stored is None:
                 missing.append(place)
                 continue
-            chosen = night.steering.look(place, stored)
-            cells.update((str(cell.cell), cell) for cell in chosen.cells)
+            chosen, _ = night.steering.look(place, stored)
+            cells.update((str(cell.cell), cell) for cell in chosen)
         steering = night.steering
         # What they would match is not known.
         steering.skipped_captures = len(missing)

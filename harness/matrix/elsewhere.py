@@ -241,10 +241,7 @@ class CaptureDispatcher:
         if bench.deadline is None:
             return None
         seconds = bench.deadline - asyncio.get_running_loop().time()
-        return seconds + self._grace()
-
-    def _grace(self) -> float:
-        return self.launch_timeout + self.run.bench.limits.timeout
+        return seconds + self.launch_timeout + bench.limits.timeout
 
     def _task(self, indices: Sequence[int]) -> CaptureTask:
         places = [self.plan.places[index] for index in indices]
@@ -317,7 +314,7 @@ class CaptureDispatcher:
         plan = stored_place(self.run, place)
         if plan is None:
             return
-        cells = self.steering.look(place, plan).cells
+        cells, _ = self.steering.look(place, plan)
         self.steering.put_again()
         for cell in cells:
             evaluated = not_evaluated(cell, reason)

@@ -342,7 +342,7 @@ def _in_order(night: PlannedNight) -> list[list[int]]:
         ranks: list[tuple[object, ...]] = []
         for index in indices:
             plan = stored_place(run, places[index]) if run.bench.use_cache else None
-            rank = (0, False, ()) if plan is None else steering.look(places[index], plan).rank
+            rank = steering.look(places[index], plan)[1] if plan else (0, False, ())
             ranks += [rank] if rank else []
         if ranks:
             ranked.append((min(ranks), number, indices))

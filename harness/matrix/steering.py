@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from harness.cells.matrix_rules import Rules, by_information
 from harness.cells.places import RunProgress, Steering, Treatment
 from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
@@ -27,14 +25,6 @@ K = TypeVar("K")
 
 _CELLS_A_WORKER = 4
 _MOST_HELD = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """Cells of a place that are left to do, in order, with the rank of the first."""
-
-    cells: tuple[PlannedCell, ...]
-    rank: tuple[object, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +74,7 @@ class MatrixSteering(Steering):
 
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
         """As `look`; and what is chosen counts as work to be done."""
-        cells = self.look(place, plan).cells
+        cells, _ = self.look(place, plan)
         self.put_again()
         for cell in cells:
             lowering, assembly = _work_of(cell)
@@ -93,8 +83,11 @@ class MatrixSteering(Steering):
         self._tell()
         return cells
 
-    def look(self, place: CapturePlace, plan: Plan) -> Chosen:
-        """Take over what needs no work, and say what is left; asking twice does no harm."""
+    def look(self, place: CapturePlace, plan: Plan) -> tuple[list[PlannedCell], tuple[object, ...]]:
+        """Take over what needs no work; what is left, in order, and the rank of the first.
+
+        Asking twice does no harm.
+        """
         if not plan.cells:
             self.rules.unseen(
                 MatrixPlace(
@@ -116,10 +109,7 @@ class MatrixSteering(Steering):
         )
         if self.run is not None:
             self.last.clear()
-        return Chosen(
-            cells=tuple(to_do[index][0] for _, index in order),
-            rank=order[0][0][:3] if order else (),
-        )
+        return [to_do[index][0] for _, index in order], order[0][0][:3] if order else ()
 
     def _wanted(
         self, place: CapturePlace, cells: Sequence[PlannedCell]
@@ -181,10 +171,6 @@ class MatrixSteering(Steering):
     def treatment(self, cell: PlannedCell) -> Treatment:
         """Limits and number of runs as the overrides say."""
         at = coordinates_of(cell)
-        failing = at.cell in self._failed or self.rules.is_expected(at)
-        return replace(self._treatment(cell, at), used_to_fail=failing)
-
-    def _treatment(self, cell: PlannedCell, at: Coordinates) -> Treatment:
         how = self.rules.treatment(at)
         limits, label = self._limits(how)
         repeat = how.repeat or 1
@@ -193,6 +179,7 @@ class MatrixSteering(Steering):
             limits=None if limits == self.bench.limits else limits,
             repeat=repeat,
             evidence={CELL: identity, LIMITS: label},
+            used_to_fail=at.cell in self._failed or self.rules.is_expected(at),
         )
 
     def _limits(self, how: Override) -> tuple[ResourceLimits, str]:

@@ -135,15 +135,6 @@ def _key(run: RunRecord, *words: str | None) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
-def drafts_of(run: RunRecord, bugs: Sequence[Bug]) -> list[Draft]:
-    """An issue for each bug that this run is the first to show, and is untriaged."""
-    return [
-        draft_of(bug)
-        for bug in bugs
-        if bug.first_seen == run.id and bug.record.state is HumanState.UNTRIAGED
-    ]
-
-
 def draft_of(bug: Bug) -> Draft:
     """What results say of one bug, for the tracker of those who look after the matrix."""
     ranges = [f"- {affected.tool}: {affected.words}" for affected in bug.ranges]
@@ -211,7 +202,11 @@ def watch(store: Store) -> NightNews:
         run=run.id,
         older=older.id if older else None,
         news=tuple(news_of(run, older, changes, bugs)),
-        drafts=tuple(drafts_of(run, bugs)),
+        drafts=tuple(
+            draft_of(bug)
+            for bug in bugs
+            if bug.first_seen == run.id and bug.record.state is HumanState.UNTRIAGED
+        ),
     )
 
 

@@ -210,7 +210,7 @@ class AttachedTrial:
                 self.asked.how,
                 axis,
                 None,
-                _silent,
+                lambda *_: None,
                 condition=dossier.condition,
             )
             rows = {point.label: point.row for point in neighbours.points}
@@ -340,7 +340,3 @@ class AttachedTrial:
                 self.untried[cell] = self.untried[place]
             else:
                 self.rows[cell], self.runs[cell] = self.rows[place], self.runs[place]
-
-
-def _silent(*_: str) -> None:
-    """Only the rows are wanted."""

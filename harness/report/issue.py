@@ -375,7 +375,7 @@ def report_document(
         "ready": not defects,
         "statements": proof.claims,
         "statements_checked": proof.checked,
-        "defects": [{"kind": x.kind, "file": x.file, "words": x.words} for x in defects],
+        "defects": [asdict(defect) for defect in defects],
         "case": structs.asdict(d.case),
         "configs": [structs.asdict(row) for row in d.rows],
         "along_ptxas": bisect_document(d.along_ptxas) if d.along_ptxas else None,
@@ -387,9 +387,7 @@ def report_document(
         "attachments": [
             {"name": file.name, "sha256": file.sha256, "what": file.what} for file in d.attachments
         ],
-        "missing": [
-            {"what": piece.what, "why": piece.why, "command": piece.command} for piece in d.missing
-        ],
+        "missing": [asdict(piece) for piece in d.missing],
     }
 
 

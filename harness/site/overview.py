@@ -15,7 +15,7 @@ from harness.site.squares import (
     toolchain_of_cell,
     toolchains_in_order,
 )
-from harness.values.bug import Bug, Seen, VersionMark
+from harness.values.bug import Bug, Seen
 from harness.values.change import ChangeKind, Changes
 from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
@@ -250,15 +250,14 @@ def life_lines(bug: Bug) -> list[LifeLine]:
         for words, version in ends.items():
             if version:
                 notes[version].append(words)
-        marks = tuple(_mark(mark, notes[mark.version]) for mark in affected.marks)
-        lines.append(LifeLine(affected.tool, affected.words, marks))
+        marks = []
+        for mark in affected.marks:
+            words = ", ".join(
+                f"{count:,} cell{'s' if count > 1 else ''}: {SEEN_WORDS[seen]}"
+                for seen, count in mark.counts.items()
+            )
+            letter, tone = SEEN_LETTERS[mark.seen], SEEN_TONES[mark.seen]
+            note = ", ".join(notes[mark.version])
+            marks.append(LifeMark(mark.version, letter, tone, words, note))
+        lines.append(LifeLine(affected.tool, affected.words, tuple(marks)))
     return lines
-
-
-def _mark(mark: VersionMark, notes: Sequence[str]) -> LifeMark:
-    words = ", ".join(
-        f"{count:,} cell{'s' if count > 1 else ''}: {SEEN_WORDS[seen]}"
-        for seen, count in mark.counts.items()
-    )
-    letter, tone = SEEN_LETTERS[mark.seen], SEEN_TONES[mark.seen]
-    return LifeMark(mark.version, letter, tone, words, ", ".join(notes))
