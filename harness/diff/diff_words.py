@@ -383,12 +383,17 @@ class ChangesDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def changes_document(changes: Changes, *, informational: bool = False) -> ChangesDocument:
     """The document of two runs."""
+    by_kind: dict[ChangeKind, list[ChangedCell]] = {
+        kind: [] for kind in ChangeKind if not kind.is_quiet
+    }
+    for change in changes.changes:
+        by_kind[change.kind].append(_changed_cell(change))
     return ChangesDocument(
         schema=SCHEMA,
         older=changes.older,
         newer=changes.newer,
         counts={kind: changes.counts.get(kind, 0) for kind in ChangeKind},
-        changes=changes_by_kind(changes),
+        changes=by_kind,
         groups=[
             ListedGroup(
                 kind=group.kind,
@@ -416,16 +421,6 @@ def changes_document(changes: Changes, *, informational: bool = False) -> Change
         broken_workarounds=changes.broken,
         informational=list(map(_changed_cell, changes.informational)) if informational else UNSET,
     )
-
-
-def changes_by_kind(changes: Changes) -> dict[ChangeKind, list[ChangedCell]]:
-    """Each kind that is news, with its cells: `changes` of `triage matrix run --json` too."""
-    by_kind: dict[ChangeKind, list[ChangedCell]] = {
-        kind: [] for kind in ChangeKind if not kind.is_quiet
-    }
-    for change in changes.changes:
-        by_kind[change.kind].append(_changed_cell(change))
-    return by_kind
 
 
 _side_of = attrgetter(*ChangedSide.__struct_fields__)

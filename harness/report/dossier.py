@@ -19,6 +19,7 @@ from harness.minimize.reduction.minimization import Minimization
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.execution import RunRow
+from harness.values.kernel import Pin
 from harness.values.outcome import signal_name
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name, compiler_name, takes_cubins
@@ -66,16 +67,12 @@ class Upstream(StrEnum):
         return compiler or "" if self is Upstream.COMPILER else self.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOrigin:
+class SourceOrigin(Pin, frozen=True, kw_only=True):
     """Where the kernel's source comes from: a pinned file of the package index.
 
     `license` is what the package says of itself, None where it says nothing.
     """
 
-    package: str
-    version: str
-    sha256: str
     module: str
     license: str | None = None
 

@@ -310,17 +310,10 @@ def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:
 
 def origin_of(repro: Repro) -> SourceOrigin | None:
     """The pinned file that holds the kernel; None where it is the user's own."""
-    source = repro.source
-    if source is None:
+    if repro.source is None:
         return None
-    pin = source.pin
-    return SourceOrigin(
-        package=pin.package,
-        version=pin.version,
-        sha256=pin.sha256,
-        module=source.module,
-        license=package_license(pin.package, pin.version, pin.sha256),
-    )
+    pin = structs.asdict(repro.source.pin)
+    return SourceOrigin(**pin, module=repro.source.module, license=package_license(**pin))
 
 
 def log_of(store: Store, record: ResultRecord) -> str:

@@ -444,16 +444,12 @@ def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
 
 
 def _both(results: Mapping[str, _Beside]) -> tuple[str, str] | None:
-    bad, good = (
-        _few([name for name, (_, _, seen) in results.items() if seen is state])
-        for state in (Seen.HERE, Seen.CLEAN)
-    )
-    return (bad, good) if bad and good else None
-
-
-def _few(names: Sequence[str]) -> str:
-    names = list(dict.fromkeys(names))
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    words = []
+    for state in (Seen.HERE, Seen.CLEAN):
+        names = [name for name, (_, _, seen) in results.items() if seen is state]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        words.append(", ".join(names[:3]) + more)
+    return (words[0], words[1]) if all(words) else None
 
 
 def upstream_links(bug: Bug) -> list[tuple[str, str]]:
