@@ -320,7 +320,8 @@ class Store(PastResults, Records):
 
         cells = self.database.run(work)
         latest = self.latest_of(cells)
-        return [latest[cell] for cell in cells]
+        # What is damaged was taken out as it was read.
+        return [latest[cell] for cell in cells if cell in latest]
 
 
 def _note_reads(
