@@ -230,14 +230,14 @@ class CudaForm(SyntaxForm):
     def write(
         self, launch: CapturedLaunch, record: LaunchFacts
     ) -> tuple[str, Mapping[str, object]]:
-        file, _, entries = launch.request
+        file, _, entries, _ = launch.request
         entry = entries[record.key]["entry"]
         return one_file(file, record.config), {"kernel": entry or record.kernel}
 
     async def compile(
         self, bench: Workbench, launch: CapturedLaunch, request: CompileRequest
     ) -> Lowered | None:
-        driver, (file, target, _) = self._driver, launch.request
+        driver, (file, target, *_) = self._driver, launch.request
         folder = bench.hub.new_folder("standalone")
         try:
             # Messages name the file.
