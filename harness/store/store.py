@@ -56,7 +56,11 @@ _PAGE = 1000
 _FOUND_LIMIT = 20
 
 # Below, all that is put into the text of a statement is a constant.
-_SELECT_RUNS = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs ORDER BY id DESC LIMIT ?"  # noqa: S608
+# Times of a damaged database may be text.
+_RUN_VALUES = [
+    f"CAST({name} AS REAL)" if name in ("started", "finished") else name for name in RUN_COLUMNS
+]
+_SELECT_RUNS = f"SELECT {', '.join(_RUN_VALUES)} FROM runs ORDER BY id DESC LIMIT ?"  # noqa: S608
 _PUT_RESULT = f"""
     INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
     VALUES ({", ".join("?" for _ in RESULT_COLUMNS)})
