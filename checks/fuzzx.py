@@ -29,9 +29,9 @@ from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.io.files.locations import home_dir
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
+from harness.run.gpu.gpu_batch import GpuBatch
 from harness.run.gpu.packing import GpuWay
 from harness.run.gpu.sass_emulator import SassEmulator
-from harness.run.gpu.trip import Trip
 from harness.run.raw import BufferWords, RawInputs
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
@@ -78,7 +78,7 @@ def inputs_of(repro: Repro) -> RawInputs:
     )
 
 
-async def executed(ptx: str, way: GpuWay, on: str, ptxas: list[str]) -> GpuReport | Trip:
+async def executed(ptx: str, way: GpuWay, on: str, ptxas: list[str]) -> GpuReport | GpuBatch:
     """Every launch of one program: its rows, or the pack that was written."""
     with tempfile.TemporaryDirectory() as name, Store.open(home_dir()) as store:
         folder = Path(name)
@@ -97,7 +97,7 @@ async def executed(ptx: str, way: GpuWay, on: str, ptxas: list[str]) -> GpuRepor
             levels=(0, 3),
             trials=trials_of(read_schedules(DEFAULT), races=True),
             budget=Budget(max_instructions=INSTRUCTIONS),
-            how=Trip(command=HOW.command, on=on),
+            how=GpuBatch(command=HOW.command, on=on),
         )
         return await ask_gpu(question, way, store, HOW, lambda _: None)
 

@@ -48,11 +48,11 @@ from harness.io.files.locations import home_dir
 from harness.run.comparing import Array, compare
 from harness.run.emulating import emulator_sha256
 from harness.run.executors import run_selections
-from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, find_trip
+from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, find_gpu_batch
+from harness.run.gpu.gpu_batch import GpuBatch
 from harness.run.gpu.measured import Measured
 from harness.run.gpu.packing import GpuWay, head_of_file, read_results
 from harness.run.gpu.sass_emulator import SassEmulator
-from harness.run.gpu.trip import Trip
 from harness.run.judging import as_document, differing, output_facts
 from harness.run.launch import RunEvidence
 from harness.run.raw import inputs_of
@@ -278,7 +278,7 @@ async def run_cubins(
     return ()
 
 
-async def ask(selections: Sequence[Selection], on: str, way: GpuWay) -> GpuReport | Trip:
+async def ask(selections: Sequence[Selection], on: str, way: GpuWay) -> GpuReport | GpuBatch:
     """Have the cubins of selections executed, or packed."""
     question = GpuQuestion(
         selections=selections,
@@ -286,7 +286,7 @@ async def ask(selections: Sequence[Selection], on: str, way: GpuWay) -> GpuRepor
         levels=(),
         trials=trials_of(read_schedules(DEFAULT), races=True),
         budget=Budget(max_instructions=INSTRUCTIONS),
-        how=Trip(command=HOW.command, on=on),
+        how=GpuBatch(command=HOW.command, on=on),
     )
     with Store.open(home_dir()) as store:
         return await ask_gpu(question, way, store, HOW, lambda _: None)
@@ -314,14 +314,14 @@ async def hold_beside(results: Sequence[Path], rows: Path) -> None:
     with Store.open(home_dir()) as store:
         async with at_bench(store, HOW) as bench:
             for path in results:
-                trip = find_trip(store, head_of_file(path))
-                gpu = read_results(path, trip, store.artifacts.get)
-                sass = await SassEmulator().travel(bench, trip)
-                before = set(itertools.chain(*(launch.before for launch in trip.launches)))
+                gpu_batch = find_gpu_batch(store, head_of_file(path))
+                gpu = read_results(path, gpu_batch, store.artifacts.get)
+                sass = await SassEmulator().travel(bench, gpu_batch)
+                before = set(itertools.chain(*(launch.before for launch in gpu_batch.launches)))
                 contents = {name: store.artifacts.get(name) if name else b"" for name in before}
-                for number, case in enumerate(trip.carried):
+                for number, case in enumerate(gpu_batch.carried):
                     evidence = RunEvidence(
-                        launch=trip.launches[case.launch or 0],
+                        launch=gpu_batch.launches[case.launch or 0],
                         ran=(),
                         contents={**contents, **sass.blobs, **gpu.blobs},
                     )

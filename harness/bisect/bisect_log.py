@@ -20,7 +20,7 @@ from harness.bisect.search import Finding, Probe, Tally, conclude
 from harness.io.files.locations import home_dir, storage_error
 from harness.io.files.reading import read_regular
 from harness.judging.conditions import parse_condition, spell
-from harness.judging.followed import Followed
+from harness.judging.followed import FollowedFailure
 from harness.values.cell import CellId
 from harness.values.errors import ConfigurationError
 from harness.values.row import Row
@@ -241,7 +241,7 @@ class BisectLog:
 
     def end(
         self,
-        followed: Followed,
+        followed: FollowedFailure,
         *,
         axis: str,
         versions: tuple[str, ...],
@@ -289,7 +289,7 @@ class BisectLog:
             reasons=answers.reasons,
             tallies=answers.tallies,
             finding=conclude(len(end.versions), answers.by_index(end.versions), focus=end.focus),
-            followed=Followed(
+            followed=FollowedFailure(
                 kind=end.kind,
                 stage=end.stage,
                 signature=end.signature,

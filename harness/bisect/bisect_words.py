@@ -10,7 +10,7 @@ from msgspec import structs
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.search import Boundary, Finding, Tally, bounds_said, confidence
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
-from harness.judging.followed import PAIRING, Followed, is_followable, measured
+from harness.judging.followed import PAIRING, FollowedFailure, is_followable, measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 from harness.values.cell import CellId
 from harness.values.kernel import Config
@@ -244,7 +244,7 @@ class BisectReport:
     reasons: dict[str, str]
     tallies: dict[str, Tally]
     finding: Finding
-    followed: Followed
+    followed: FollowedFailure
     cell: CellId | None
     others: tuple[CellId, ...]
     stages: StageStory | None

@@ -27,7 +27,14 @@ from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import exact_of_distribution
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed, follow, gravest, is_followable, rank, read_while
+from harness.judging.followed import (
+    FollowedFailure,
+    follow,
+    gravest,
+    is_followable,
+    rank,
+    read_while,
+)
 from harness.store.artifacts import UnusableArtifactError
 from harness.store.store import Store
 from harness.values.errors import CaptureError, EmptySelectionError, InfrastructureError, UsageError
@@ -66,15 +73,15 @@ class BisectSearch:
     tell: Callable[[str, str], None]
     evaluate: Evaluate = evaluate
     elsewhere: Elsewhere | None = None
-    question: Followed = field(init=False)
-    followed: Followed = field(init=False)
+    question: FollowedFailure = field(init=False)
+    followed: FollowedFailure = field(init=False)
     results: dict[str, Evaluated] = field(default_factory=dict)
     plans: dict[str, PlannedCell] = field(default_factory=dict)
     choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         condition = read_while(self.options.condition)
-        self.question = self.followed = Followed(
+        self.question = self.followed = FollowedFailure(
             signature=self.options.signature, condition=condition
         )
         self.answers.leave_out(self.axis.versions)
@@ -489,7 +496,7 @@ def _is_unseen(row: Row) -> bool:
     """Whether no assembler has a part in what came of it."""
     if row.stage is None or row.compiler is None or row.verdict is VerdictKind.INFRA:
         return False
-    return Followed(stage=row.stage).before_ptxas and row.program is None
+    return FollowedFailure(stage=row.stage).before_ptxas and row.program is None
 
 
 async def believe_all(search: BisectSearch, versions: Collection[str], least: int) -> str | None:

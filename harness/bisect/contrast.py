@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed
+from harness.judging.followed import FollowedFailure
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 from harness.values.kernel import Config, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -87,7 +87,7 @@ class Contrast:
     axis: str
     origin: Row
     points: tuple[Point, ...]
-    followed: Followed = field(default_factory=Followed)
+    followed: FollowedFailure = field(default_factory=FollowedFailure)
     trouble: str | None = None
 
     def labels(self, *outcomes: VerdictAnswer) -> list[str]:

@@ -19,7 +19,7 @@ from harness.frontends.registry import back_end, front_end, unassembled
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
-from harness.judging.followed import Followed, follow, rank
+from harness.judging.followed import FollowedFailure, follow, rank
 from harness.judging.ptxas.ptxas_options import single_changes
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
@@ -79,7 +79,7 @@ async def contrast(
         cells = (await plan_cells(bench, selection, None)).cells
         if not cells:
             raise EmptySelectionError("--config matches none of the configs")
-        question = Followed(signature=signature, condition=condition)
+        question = FollowedFailure(signature=signature, condition=condition)
         origin, result = await _failing(bench, cells, question, judge)
         row = result.row
         store.put_result(run_id, record_of(result))
@@ -116,7 +116,7 @@ def _require_flags(selection: Selection) -> None:
 
 
 async def _failing(
-    bench: Workbench, cells: Sequence[PlannedCell], question: Followed, judge: Evaluate
+    bench: Workbench, cells: Sequence[PlannedCell], question: FollowedFailure, judge: Evaluate
 ) -> tuple[PlannedCell, Evaluated]:
     """The first cell that shows what is asked about; without a question, the first that fails.
 

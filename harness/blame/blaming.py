@@ -40,7 +40,7 @@ from harness.io.toolchains.install import available_wheels, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.answers import VerdictAnswer, works
 from harness.judging.conditions import Condition
-from harness.judging.followed import Followed, follow, rank, severity
+from harness.judging.followed import FollowedFailure, follow, rank, severity
 from harness.judging.judge import judge
 from harness.judging.ptxas.help import options_of
 from harness.judging.ptxas.ptxas_options import PtxasOption, single_changes
@@ -156,7 +156,7 @@ class _Variant:
 
 
 async def run_trials(
-    bench: Workbench, failing: Pair | None, working: Pair | None, focus: Followed
+    bench: Workbench, failing: Pair | None, working: Pair | None, focus: FollowedFailure
 ) -> tuple[PairTrial, ...]:
     """Vary the failing pair and a working neighbour; nothing where PTX or ptxas has no part."""
     if failing is None or failing.row.ptx_sha256 is None:
@@ -170,7 +170,7 @@ async def run_trials(
 
 
 async def _trials(
-    bench: Workbench, pair: Pair, focus: Followed, *, is_failing: bool
+    bench: Workbench, pair: Pair, focus: FollowedFailure, *, is_failing: bool
 ) -> Sequence[PairTrial]:
     assert pair.row.ptx_sha256 is not None
     text = bench.store.artifacts.get(pair.row.ptx_sha256).decode(errors="replace")
@@ -203,7 +203,7 @@ async def _trials(
     ]
 
 
-def _outcome(focus: Followed, reaction: Reaction) -> VerdictAnswer:
+def _outcome(focus: FollowedFailure, reaction: Reaction) -> VerdictAnswer:
     stage = reaction.stage.value if reaction.stage else None
     return focus.outcome(reaction.verdict, stage, reaction.key, reaction.fields, reaction.reason)
 
@@ -329,7 +329,7 @@ async def _lifted(bench: Workbench, cell: PlannedCell, row: Row) -> tuple[str, .
 async def follow_case(
     state: BlameState,
     options: BlameOptions,
-    grid_of: Callable[[PlannedCell, Row, Followed], Awaitable[Grid]],
+    grid_of: Callable[[PlannedCell, Row, FollowedFailure], Awaitable[Grid]],
 ) -> tuple[PlannedCell, BlameReport]:
     """The first cell that shows the failure, and what the grid says that is made of it.
 
@@ -339,7 +339,7 @@ async def follow_case(
         EmptySelectionError: no config matches.
         TriageError: where the question begins, nothing could be tried.
     """
-    question = Followed(signature=options.signature, condition=options.condition)
+    question = FollowedFailure(signature=options.signature, condition=options.condition)
     case, row, others = await _find_case(state, question)
     if options.looks_further and not others and rank(row, question) in (1, NOT_MEANT):
         match = await look_along(state, case, row, lambda beside: rank(beside, question) == 0)
@@ -360,15 +360,15 @@ async def follow_case(
 
 
 def _follow(
-    case: PlannedCell, row: Row, question: Followed, others: Iterable[Row] = ()
-) -> Followed:
+    case: PlannedCell, row: Row, question: FollowedFailure, others: Iterable[Row] = ()
+) -> FollowedFailure:
     has = case.limits.tensor_memory_columns if case.limits else None
     is_over_limit = has is not None and row.tmem_size is not None and row.tmem_size > has
     return follow(row, condition=question.condition, others=others, is_over_limit=is_over_limit)
 
 
 async def _find_case(
-    state: BlameState, question: Followed
+    state: BlameState, question: FollowedFailure
 ) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
     """The first cell that fails, of all that were selected, and one of each config beside it.
 
@@ -398,7 +398,7 @@ async def _find_case(
 
 
 async def _until_one_fails(
-    state: BlameState, cells: Sequence[PlannedCell], question: Followed
+    state: BlameState, cells: Sequence[PlannedCell], question: FollowedFailure
 ) -> list[tuple[PlannedCell, Row]]:
     results: list[tuple[PlannedCell, Row]] = []
     for first in range(0, len(cells), state.bench.jobs):
@@ -410,8 +410,8 @@ async def _until_one_fails(
     return results
 
 
-async def _grid(state: BlameState, case: PlannedCell, row: Row, question: Followed) -> Grid:
-    def follow_now() -> Followed:
+async def _grid(state: BlameState, case: PlannedCell, row: Row, question: FollowedFailure) -> Grid:
+    def follow_now() -> FollowedFailure:
         rows = (beside for program in programs for beside in program.all_rows())
         return _follow(case, row, question, [beside for beside in rows if beside is not row])
 
@@ -442,7 +442,7 @@ async def _grid(state: BlameState, case: PlannedCell, row: Row, question: Follow
 
 
 async def _pairs(
-    programs: Sequence[CompiledPtx], columns: Columns, focus: Followed
+    programs: Sequence[CompiledPtx], columns: Columns, focus: FollowedFailure
 ) -> tuple[Pair | None, Pair | None]:
     """A failing pair, if it can be the one that the question begins with, and a working neighbour.
 
@@ -473,7 +473,7 @@ async def _pairs(
 def _first(
     programs: Sequence[CompiledPtx],
     outcome: VerdictAnswer,
-    focus: Followed,
+    focus: FollowedFailure,
     versions: Sequence[str],
 ) -> tuple[CompiledPtx, str] | None:
     for program in programs:

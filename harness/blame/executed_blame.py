@@ -39,7 +39,7 @@ from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.frontends.texts.python import OPTIONS
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed, follow
+from harness.judging.followed import FollowedFailure, follow
 from harness.judging.ptxas.ptxas_options import level_change
 from harness.run.executing import Executor, OnEmulator
 from harness.run.executors import executed_selection, executor_of
@@ -106,7 +106,7 @@ class _Case:
     state: BlameState
     executor: OnEmulator
     cell: PlannedCell
-    focus: Followed
+    focus: FollowedFailure
     results: dict[CellId, Evaluated]
     trials: list[PairTrial] = field(default_factory=list)
     contrast: Contrasted | None = None

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from harness.bisect.ir_difference import StageDifference
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, works
-from harness.judging.followed import PAIRING, Followed
+from harness.judging.followed import PAIRING, FollowedFailure
 from harness.judging.messages import PTXAS_NOT_ON_TARGET
 from harness.values.row import Row
 from harness.values.toolchain import (
@@ -194,7 +194,7 @@ class Grid:
 
     lines: tuple[Line, ...]
     assemblers: tuple[str, ...]
-    focus: Followed
+    focus: FollowedFailure
     trials: tuple[PairTrial, ...] = ()
     contrast: Contrasted | None = None
     device: str | None = None

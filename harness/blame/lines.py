@@ -20,7 +20,7 @@ from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.tasks import in_parallel
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed, toolchain_of
+from harness.judging.followed import FollowedFailure, toolchain_of
 from harness.values.cell import same_place
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
 from harness.values.row import Row
@@ -216,7 +216,7 @@ class CompiledPtx:
 
 
 async def make_all(
-    state: BlameState, case: PlannedCell, row: Row, followed: Followed
+    state: BlameState, case: PlannedCell, row: Row, followed: FollowedFailure
 ) -> list[CompiledPtx]:
     """What each Triton makes, the case's first; what no version of a compiler makes is there."""
     if case.launch is None or not case.compiler.version:
@@ -296,7 +296,7 @@ async def look_along(
     bundled = [case.bundled] if case.bundled else []
     columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
     program = CompiledPtx(version=row.compiler_version, cell=case, row=row)
-    neutral = Followed()
+    neutral = FollowedFailure()
     await _walk_back(state, program, columns, columns.versions[: state.budget], neutral)
     for version in sorted(program.rows, key=Version, reverse=True):
         if is_meant(program.rows[version]):
@@ -305,7 +305,7 @@ async def look_along(
 
 
 async def assemble_all(
-    state: BlameState, compiled: Sequence[CompiledPtx], columns: Columns, focus: Followed
+    state: BlameState, compiled: Sequence[CompiledPtx], columns: Columns, focus: FollowedFailure
 ) -> None:
     """What every ptxas makes of every program, within the budget.
 
@@ -343,7 +343,7 @@ async def _walk_back(
     program: CompiledPtx,
     columns: Columns,
     versions: Sequence[str],
-    focus: Followed,
+    focus: FollowedFailure,
 ) -> None:
     """From the newest to the oldest; where one after the other is unsupported, no older ones."""
     later = sorted(versions, key=Version, reverse=True)
@@ -375,7 +375,7 @@ async def _ask(
     await in_parallel(one(version) for version in versions)
 
 
-def lines_of(programs: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ...]:
+def lines_of(programs: Sequence[CompiledPtx], focus: FollowedFailure) -> tuple[Line, ...]:
     """The lines of the grid; Tritons that make the same program share one."""
     groups: dict[object, list[CompiledPtx]] = {}
     for compiled in programs:
@@ -389,7 +389,7 @@ def lines_of(programs: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ..
     return tuple(replace(line, tool=tool, code=code) for line in lines)
 
 
-def _line(group: Sequence[CompiledPtx], focus: Followed, title: str) -> Line:
+def _line(group: Sequence[CompiledPtx], focus: FollowedFailure, title: str) -> Line:
     first, row = group[0], group[0].row
     compilers = tuple(dict.fromkeys(program.version for program in group if program.version))
     title = title if compilers or row is None else compiler_name(row.compiler)
@@ -408,7 +408,7 @@ def _line(group: Sequence[CompiledPtx], focus: Followed, title: str) -> Line:
     )
 
 
-def _cell(row: Row, focus: Followed) -> Cell:
+def _cell(row: Row, focus: FollowedFailure) -> Cell:
     return Cell(
         outcome=focus.of(row),
         verdict=row.verdict,

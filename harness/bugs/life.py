@@ -31,7 +31,7 @@ from harness.bisect.search import Boundary, Finding, Probe, bounds_said, conclud
 from harness.io.packages.versions import version_order
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, answer_of
 from harness.judging.conditions import Condition, spell
-from harness.judging.followed import Followed, measured, toolchain_of
+from harness.judging.followed import FollowedFailure, measured, toolchain_of
 from harness.values.bug import (
     AffectedRange,
     Likeness,
@@ -220,7 +220,7 @@ def _none_known(kind: str) -> Sequence[str]:  # noqa: ARG001 - those of results 
 
 
 @dataclass(slots=True)
-class Chronicle:
+class BugHistory:
     """Takes in every result of every run, oldest run first, and tells the story of each bug.
 
     `known` has the versions that exist of a kind of compiler or assembler, `gone` the cells of a
@@ -730,7 +730,7 @@ class Stretch:
     def words(self) -> str:
         """From which toolchain to which it holds, with the numbers."""
         ends = dict.fromkeys((toolchain_of(self.rows[0]), toolchain_of(self.rows[-1])))
-        numbers = measured(Followed(condition=self.condition).fields, self.rows)
+        numbers = measured(FollowedFailure(condition=self.condition).fields, self.rows)
         count = f" ({len(self.rows)} cells)" if len(self.rows) > 1 else ""
         words = f"{spell(self.condition)} holds with {' to '.join(ends)}{count}"
         return f"{words}: {numbers}" if numbers else words
@@ -738,7 +738,7 @@ class Stretch:
 
 def stretches(rows: Iterable[Row], condition: Condition) -> list[Stretch]:
     """Where the condition holds, without a gap; `rows` are ordered as `triage history` has them."""
-    followed = Followed(condition=condition)
+    followed = FollowedFailure(condition=condition)
     return [
         Stretch(condition=condition, rows=tuple(group))
         for (_, outcome), group in groupby(rows, key=lambda row: (_place(row), followed.of(row)))
@@ -771,10 +771,10 @@ def held_at(
     """Each kernel and target for which it ever held, by name.
 
     `results` are the run, the facts and the row of each result, oldest run first; `known` as in
-    `Chronicle`.
+    `BugHistory`.
     """
-    followed = Followed(condition=condition)
-    chronicle = Chronicle(known=known)
+    followed = FollowedFailure(condition=condition)
+    history = BugHistory(known=known)
     numbers: dict[tuple[str, str], int] = {}
     rows: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for run, facts, row in results:
@@ -783,8 +783,8 @@ def held_at(
             at = row.kernel, row.target
             number = numbers.setdefault(at, len(numbers))
             rows[at][row.cell] = row
-        chronicle.add(run, facts, number)
-    stories = chronicle.stories()
+        history.add(run, facts, number)
+    stories = history.stories()
     return [
         HeldAt(
             kernel=kernel,

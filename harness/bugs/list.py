@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harness.bugs.life import (
     CLEAN_NIGHTS,
-    Chronicle,
+    BugHistory,
     HeldAt,
     Story,
     compare_histories,
@@ -65,8 +65,8 @@ def list_bugs(
         StorageError: the results cannot be read or written.
     """
     records = {record.number: record for record in kept_bugs(store.database)}
-    chronicle, meant = _chronicle(store, only)
-    stories = chronicle.stories(clean_nights=clean_nights)
+    history, meant = _chronicle(store, only)
+    stories = history.stories(clean_nights=clean_nights)
     signatures = store.database.run(read_signatures)
     issues = {repro.name: repro.issue for repro in list_repros()[0] if repro.issue}
     # What only variants of a cell show is an answer about that cell, and no bug by itself.
@@ -307,11 +307,11 @@ def _no_such_bug(number: int, numbers: Sequence[int]) -> str:
     return f"there is no bug {number}; {words}"
 
 
-def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[Chronicle, set[int]]:
+def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[BugHistory, set[int]]:
     """All results, and the bugs of those that one of `only` means."""
     numbers, signatures = store.database.run(read_numbers), store.database.run(read_signatures)
-    chronicle, meant = (
-        Chronicle(known=cache(known_versions), gone=cache(partial(gone_cells, store))),
+    history, meant = (
+        BugHistory(known=cache(known_versions), gone=cache(partial(gone_cells, store))),
         set[int](),
     )
     # A night in which nothing has changed has the rows of the night before.
@@ -327,8 +327,8 @@ def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[Chronicle, set[i
                 decoded[stored.row] = facts, bug
                 if bug is not None and bug not in meant and is_meant(facts, only):
                     meant.add(bug)
-            chronicle.add(occasion, *decoded[stored.row])
-    return chronicle, meant
+            history.add(occasion, *decoded[stored.row])
+    return history, meant
 
 
 def _bug(

@@ -20,8 +20,8 @@ from msgspec import structs
 from harness.cells.places import (
     CompileOptions,
     Run,
+    RunPolicy,
     RunProgress,
-    Steering,
     captures_of,
     places_of,
     work,
@@ -43,8 +43,8 @@ class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
     """The rows in plan order, and what else a reader should know.
 
     `failures` are the captures that failed where others succeeded, `samples` say which configs were
-    left out, `launches` are as in `Steering`. `cpu_seconds` is what the compilers used in this run,
-    `wall_seconds` the run as a whole.
+    left out, `launches` are as in `RunPolicy`. `cpu_seconds` is what the compilers used in this
+    run, `wall_seconds` the run as a whole.
     """
 
     rows: tuple[Row, ...]
@@ -59,7 +59,7 @@ class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
 _MOST_CONFIGS = 32
 
 
-class Survey(Steering):
+class SamplePolicy(RunPolicy):
     """Of a file that launches a kernel in very many ways, as tests do, some configs of each launch.
 
     The heaviest config of each launch is taken, then all configs of those launches for which there
@@ -217,9 +217,9 @@ async def compile_selections(
     store: Store,
     options: CompileOptions,
     progress: RunProgress,
-    steering: Steering | None = None,
+    policy: RunPolicy | None = None,
 ) -> CompileReport:
-    """Compile the cells of the selections, or those that `steering` chooses, and store each.
+    """Compile the cells of the selections, or those that `policy` chooses, and store each.
 
     Raises:
         CaptureError: no launch could be captured.
@@ -228,8 +228,8 @@ async def compile_selections(
     """
     started = time.monotonic()
     async with work(store, options) as (bench, run_id):
-        steering = steering or Steering()
-        run = Run(bench=bench, run=run_id, progress=progress, steering=steering)
+        policy = policy or RunPolicy()
+        run = Run(bench=bench, run=run_id, progress=progress, policy=policy)
         run.notes.extend(note for selection in selections for note in selection.notes)
         places = [place for selection in selections for place in places_of(selection)]
         by_place: dict[int, list[Row]] = {}
@@ -242,8 +242,8 @@ async def compile_selections(
         rows=tuple(rows),
         failures=tuple(dict.fromkeys(str(error) for error in run.failures)),
         notes=tuple(dict.fromkeys(run.notes)),
-        samples=tuple(steering.samples),
-        launches=steering.launches,
+        samples=tuple(policy.samples),
+        launches=policy.launches,
         wall_seconds=time.monotonic() - started,
         cpu_seconds=cpu_seconds,
     )

@@ -309,7 +309,7 @@ class Rules:
         self._matched.update(map(id, matches))
         return bool(matches) or not self.only
 
-    def treatment(self, cell: Coordinates) -> Override:
+    def override_of(self, cell: Coordinates) -> Override:
         """All overrides of this cell in one; the last that says something counts."""
         timeout, memory, repeat = self.matrix.timeout, None, self.matrix.repeat
         for rule in self.matrix.overrides:

@@ -1,6 +1,6 @@
 """Works off places, capture by capture: plan, evaluate each cell, store each as soon as known.
 
-`triage compile` takes every cell as it comes; a matrix steers (`Steering`): it chooses and orders
+`triage compile` takes every cell as it comes; a matrix steers (`RunPolicy`): it chooses and orders
 cells, gives some other limits, and stops when its time is up.
 """
 
@@ -120,7 +120,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     lowered: Callable[[], None] = lambda: None
 
 
-class Treatment(msgspec.Struct, frozen=True, kw_only=True):
+class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How one cell is run; `evidence` goes into its record beside what it was judged from.
 
     One that `used_to_fail` and compiles is run once more, from nothing, before that is said.
@@ -132,7 +132,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     evidence: dict[str, str] = {}
 
 
-class Steering:
+class RunPolicy:
     """Takes every cell, as it comes, until the end; `samples` say what it left out then.
 
     `launches` tell, by cell, the launches of one kernel apart, where their arguments do.
@@ -148,9 +148,9 @@ class Steering:
         """The cells to work on, in order."""
         return plan.cells
 
-    def treatment(self, cell: PlannedCell) -> Treatment:  # noqa: ARG002
+    def cell_options(self, cell: PlannedCell) -> CellOptions:  # noqa: ARG002
         """How to run this cell."""
-        return Treatment()
+        return CellOptions()
 
     def finished(self, cell: PlannedCell) -> None:
         """This cell is done and stored, or was left."""
@@ -170,14 +170,14 @@ class Run:
     bench: Workbench
     run: int
     progress: RunProgress
-    steering: Steering = field(default_factory=Steering)
+    policy: RunPolicy = field(default_factory=RunPolicy)
     failures: list[TriageError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     configs: list[Config] = field(default_factory=list)
     turns: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
-        self.turns = asyncio.Semaphore(self.steering.at_once)
+        self.turns = asyncio.Semaphore(self.policy.at_once)
         self.bench.lowered = self.progress.lowered
 
 
@@ -211,14 +211,14 @@ async def work_off(
 
     async def one_capture(indices: Sequence[int]) -> None:
         async with turns:
-            if run.steering.is_time_up():
-                run.steering.left(None)
+            if run.policy.is_time_up():
+                run.policy.left(None)
                 return
             group = [places[index] for index in indices]
             plans = await in_parallel([plan_place(run, place) for place in group])
             # The session ends with the last row of its places.
             async with run.bench.closing(*{plan.session for plan in plans}):
-                chosen = list(map(run.steering.choose, group, plans))
+                chosen = list(map(run.policy.choose, group, plans))
                 run.progress.planned(sum(map(len, chosen)))
                 groups = await in_parallel(
                     in_parallel(_one(run, cell) for cell in cells) for cells in chosen
@@ -237,7 +237,7 @@ async def plan_place(run: Run, place: CapturePlace) -> Plan:
     try:
         plan = _of_variant(place, await plan_launch(run.bench, place))
     except TimeIsUpError:
-        run.steering.left(None)
+        run.policy.left(None)
         return Plan(cells=())
     except TriageError as error:
         run.failures.append(error)
@@ -279,35 +279,35 @@ def stored_place(run: Run, place: CapturePlace) -> Plan | None:
 
 async def _one(run: Run, plan: PlannedCell) -> Row | None:
     """The row of one cell; None where there was no time to begin it."""
-    treatment = run.steering.treatment(plan)
+    cell_options = run.policy.cell_options(plan)
     try:
         async with run.turns:
-            result = await _evaluate(run.bench, plan, treatment)
+            result = await _evaluate(run.bench, plan, cell_options)
     except TimeIsUpError:
-        run.steering.left([plan])
-        run.steering.finished(plan)
+        run.policy.left([plan])
+        run.policy.finished(plan)
         return None
     record = record_of(result)
-    if treatment.evidence:
-        record = structs.replace(record, evidence={**result.evidence, **treatment.evidence})
+    if cell_options.evidence:
+        record = structs.replace(record, evidence={**result.evidence, **cell_options.evidence})
     run.bench.store.put_result(run.run, record)
-    run.steering.finished(plan)
+    run.policy.finished(plan)
     run.progress.done(result.row)
     if result.note:
         run.notes.append(f"instructions are not counted for {result.row.target}: {result.note}")
     return result.row
 
 
-async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -> Evaluated:
-    """Run the cell as often as its treatment says; runs that disagree make its row flaky."""
+async def _evaluate(bench: Workbench, plan: PlannedCell, cell_options: CellOptions) -> Evaluated:
+    """Run the cell as often as its options say; runs that disagree make its row flaky."""
     runs: list[Evaluated] = []
-    if treatment.limits is None and treatment.repeat == 1:
+    if cell_options.limits is None and cell_options.repeat == 1:
         runs.append(await evaluate(bench, plan))
-    while len(runs) < treatment.repeat or (
+    while len(runs) < cell_options.repeat or (
         # A fix is confirmed before it is said.
-        len(runs) == 1 and treatment.used_to_fail and runs[0].row.verdict.compiles
+        len(runs) == 1 and cell_options.used_to_fail and runs[0].row.verdict.compiles
     ):
-        apart = bench.apart(limits=treatment.limits, uncached=bool(runs))
+        apart = bench.apart(limits=cell_options.limits, uncached=bool(runs))
         try:
             runs.append(await evaluate(apart, plan))
         finally:

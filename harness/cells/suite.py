@@ -16,8 +16,8 @@ import msgspec
 from harness.cells.places import (
     CompileOptions,
     Run,
+    RunPolicy,
     RunProgress,
-    Steering,
     captures_of,
     places_of,
     work,
@@ -86,7 +86,7 @@ Execute = Callable[[Sequence[Selection]], Any]
 """Executes what is selected, as `run_selections` does."""
 
 
-class _Listening(Steering):
+class _Listening(RunPolicy):
     """Takes every cell, and remembers the plans."""
 
     def __init__(self) -> None:
@@ -117,8 +117,8 @@ async def compile_suite(
 
         async def one(selections: Sequence[Selection]) -> None:
             async with turns:
-                steering, rows = _Listening(), list[Row]()
-                run = Run(bench=bench, run=number, progress=RunProgress(), steering=steering)
+                policy, rows = _Listening(), list[Row]()
+                run = Run(bench=bench, run=number, progress=RunProgress(), policy=policy)
                 places = [place for selection in selections for place in places_of(selection)]
                 await work_off(run, places, captures_of(places), lambda _, some: rows.extend(some))
                 runs: Sequence[RunRow] = ()
@@ -129,7 +129,7 @@ async def compile_suite(
                         runs, problems = report.rows, [*problems, *report.failures]
                     except TriageError as error:
                         problems.append(f"not executed: {error}")
-            heard(_result(selections[0].repro.file, steering.plans, rows, runs, run, problems))
+            heard(_result(selections[0].repro.file, policy.plans, rows, runs, run, problems))
 
         await in_parallel(map(one, files))
 

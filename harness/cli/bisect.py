@@ -77,7 +77,7 @@ from harness.frontends.registry import back_end, front_end
 from harness.io.packages.versions import require_supported_triton
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed, follow, gravest, read_while
+from harness.judging.followed import FollowedFailure, follow, gravest, read_while
 from harness.tables.summary import plural
 from harness.values.cell import executed_by
 from harness.values.errors import ConfigurationError, UsageError
@@ -268,7 +268,7 @@ def _axis_of_failure(options: BisectOptions, words: SelectionOptions, how: Compi
     with open_results() as store, preparing():
         job = compile_selections([selection], store, how, RunProgress())
         rows = run_to_the_end(job).rows
-    question = Followed(signature=options.signature, condition=read_while(options.condition))
+    question = FollowedFailure(signature=options.signature, condition=read_while(options.condition))
     asked = [row for row in rows if question.of(row) is VerdictAnswer.SAME]
     row = gravest(asked) or gravest(rows)
     if row is None or row.stage is None or not follow(row).before_ptxas:

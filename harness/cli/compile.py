@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from harness.cells.compile import (
     CompileReport,
-    Survey,
+    SamplePolicy,
     compile_document,
     compile_selections,
     save_cells,
@@ -76,7 +76,7 @@ def command(options: _CompileOptions) -> int:
     with open_results() as store:
         with show_progress() as progress:
             work = compile_selections(
-                selections, store, options.how, progress, Survey(options.words)
+                selections, store, options.how, progress, SamplePolicy(options.words)
             )
             report = run_to_the_end(work)
         if options.save:

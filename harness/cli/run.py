@@ -25,7 +25,7 @@ import numpy as np
 from msgspec import structs
 
 from gpu_emulator.values import Budget, Schedule
-from harness.cells.compile import Survey
+from harness.cells.compile import SamplePolicy
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
@@ -51,9 +51,9 @@ from harness.run.executors import run_selections
 from harness.run.following import follow_value, read_another, read_element
 from harness.run.gpu.device.contents import MOST_RUNS
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
+from harness.run.gpu.gpu_batch import LIMIT, REPEATS, GpuBatch
 from harness.run.gpu.packing import inspect_pack
 from harness.run.gpu.raw_cubin import run_cubin
-from harness.run.gpu.trip import LIMIT, REPEATS, Trip
 from harness.run.raw import RawInputs, RawReport, run_ptx
 from harness.run.run_table import (
     measured_said,
@@ -282,7 +282,7 @@ def _run_kernels(options: _RunOptions) -> int:
     budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
     with preparing():
         selections = select_all(options.words)
-    survey = Survey(options.words, "run", "executed")
+    survey = SamplePolicy(options.words, "run", "executed")
     with open_results() as store, narrating("executing") as tell:
         report = run_to_the_end(
             run_selections(
@@ -422,7 +422,7 @@ def _run_cubins(options: _RunOptions, on: str) -> int:
         levels=((0, 3) if is_ptx else ()) if gpu.levels is None else gpu.levels,
         trials=options.trials,
         budget=options.budget,
-        how=Trip(
+        how=GpuBatch(
             command=how.command,
             limit=gpu.limit,
             repeats=gpu.repeats or REPEATS,
@@ -435,7 +435,7 @@ def _run_cubins(options: _RunOptions, on: str) -> int:
         report = run_to_the_end(ask_gpu(question, way, store, how, tell))
     if isinstance(report, GpuReport):
         return _show(report, as_json=options.as_json)
-    assert gpu.pack, "a trip that was packed"
+    assert gpu.pack, "a batch that was packed"
     cubins = len(report.carried)
     if options.as_json:
         print_json({"schema": SCHEMA, "pack": str(gpu.pack), "cubins": cubins})

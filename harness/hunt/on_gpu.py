@@ -1,6 +1,6 @@
 """What the cubins of programs leave on a GPU: launched as `triage run --on gpu` does.
 
-Many programs go in one trip. Where one faults, hangs or ends its process, the launches go on with
+Many programs go in one batch. Where one faults, hangs or ends its process, the launches go on with
 the next one in a fresh process.
 """
 
@@ -17,11 +17,11 @@ from gpu_emulator.values import Pointer, Scalar
 from harness.hunt.generator import comparable, launch_of
 from harness.hunt.voting import HuntAnswer, Vote, Voter, counted
 from harness.io.processes.hub import Hub
-from harness.io.processes.tasks import Together
+from harness.io.processes.tasks import Batcher
 from harness.run.comparing import Array
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
-from harness.run.gpu.packing import Answers, Destination
-from harness.run.gpu.trip import Trip, TripCase
+from harness.run.gpu.gpu_batch import GpuBatch, TripCase
+from harness.run.gpu.packing import Answers, CubinRunner
 from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.kernel import Config
@@ -56,15 +56,15 @@ class Launcher:
 
     hub: Hub
     target: Target
-    destination: Destination
+    destination: CubinRunner
     device: str = ""
     cpu: float = 0.0
-    _together: Together[AssembledModule, list[HuntAnswer]] = field(init=False)
+    _together: Batcher[AssembledModule, list[HuntAnswer]] = field(init=False)
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
         # Some are always about to ask: no pause.
-        self._together = Together(answer=self._trip)
+        self._together = Batcher(answer=self._trip)
 
     async def ask(self, module: AssembledModule) -> list[HuntAnswer]:
         """The vote on each program: what each level leaves is held to what is right.
@@ -111,7 +111,7 @@ class Launcher:
                     ),
                 )
                 launches.append(Launch(emulation=emulation, tensors=()))
-        trip = Trip(
+        gpu_batch = GpuBatch(
             launches=tuple(launches),
             cases=tuple(cases),
             command="",
@@ -119,7 +119,7 @@ class Launcher:
             repeats=2 if any(module.is_thorough for module in modules) else 1,
             keeps=True,
         )
-        answers = await self.destination.fetch(self.hub, trip, blobs.__getitem__)
+        answers = await self.destination.fetch(self.hub, gpu_batch, blobs.__getitem__)
         self.device, self.cpu = answers.gpu.name, self.cpu + answers.cpu
         answers.blobs |= blobs
         votes, number = list[list[HuntAnswer]](), 0

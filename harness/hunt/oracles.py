@@ -34,7 +34,7 @@ from harness.hunt.voting import HuntAnswer, Vote, Voter
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.forked import ForkedTool
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.processes.tasks import Together, in_parallel
+from harness.io.processes.tasks import Batcher, in_parallel
 from harness.judging.judge import judge_assembly
 from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 from harness.run.emulating import execute_job
@@ -453,7 +453,7 @@ class AskedTogether:
 
     def __init__(self, oracles: Oracles) -> None:
         self.oracles = oracles
-        self._kinds: dict[tuple[tuple[int, ...], bool], Together[HuntCase, HuntAnswer]] = {}
+        self._kinds: dict[tuple[tuple[int, ...], bool], Batcher[HuntCase, HuntAnswer]] = {}
 
     def ask(
         self, asked: HuntCase, levels: tuple[int, ...], *, is_thorough: bool = False
@@ -462,5 +462,5 @@ class AskedTogether:
         kind = levels, is_thorough
         if kind not in self._kinds:
             answer = partial(self.oracles.ask, levels=levels, is_thorough=is_thorough)
-            self._kinds[kind] = Together(answer=answer, at_once=self.oracles.jobs, most=_FULL)
+            self._kinds[kind] = Batcher(answer=answer, at_once=self.oracles.jobs, most=_FULL)
         return self._kinds[kind].ask(asked)

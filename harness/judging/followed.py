@@ -53,7 +53,7 @@ _MEASURES = {
 }
 
 
-class Followed(msgspec.Struct, frozen=True, kw_only=True):
+class FollowedFailure(msgspec.Struct, frozen=True, kw_only=True):
     """One failure, or one condition on a row's numbers; with a `condition`, that alone decides.
 
     `kind` and `stage` are those of the row in which it was seen; where only a signature is known,
@@ -166,7 +166,7 @@ def gravest(rows: Sequence[Row]) -> Row | None:
     return max(failing, key=lambda row: row.verdict.facts.gravity, default=None)
 
 
-def rank(row: Row, followed: Followed) -> int:
+def rank(row: Row, followed: FollowedFailure) -> int:
     """Zero for the failure that is asked about, more for what is less likely to be meant.
 
     Where nothing is asked, any failure is meant; then what is sick, then what is unsupported.
@@ -187,14 +187,14 @@ def follow(
     others: Iterable[Row] = (),
     is_over_limit: bool = False,
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
-) -> Followed:
+) -> FollowedFailure:
     """What is to be followed of a row: the `condition` that is asked, else its own failure.
 
     For a sick row the condition is derived; `others` are what other toolchains make of the kernel.
     """
     sickness = None if condition else sickness_of(row, others, thresholds)
     condition = sickness.condition if sickness else condition
-    return Followed(
+    return FollowedFailure(
         kind=row.verdict,
         # What holds of a kernel that compiles is known of what ptxas made.
         stage=row.stage or (Stage.CUBIN.value if condition else None),

@@ -194,17 +194,17 @@ async def list_matrix(
             if stored is None:
                 missing.append(place)
                 continue
-            chosen, _ = night.steering.look(place, stored)
+            chosen, _ = night.policy.look(place, stored)
             cells.update((str(cell.cell), cell) for cell in chosen)
-        steering = night.steering
+        policy = night.policy
         # What they would match is not known.
-        steering.skipped_captures = len(missing)
+        policy.skipped_captures = len(missing)
         estimate = _estimate(night, list(cells.values()), missing)
     return Listing(
-        cells=tuple(sorted({*cells, *steering.settled})),
+        cells=tuple(sorted({*cells, *policy.settled})),
         excluded=(
             *((str(place), place.reason) for place in plan.dropped),
-            *sorted(steering.excluded.items()),
+            *sorted(policy.excluded.items()),
         ),
         uncaptured=tuple(
             Uncaptured(
@@ -227,7 +227,7 @@ def _listed_configs(place: CapturePlace) -> int | None:
 def _estimate(
     night: PlannedNight, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
 ) -> Estimate:
-    steering, store = night.steering, night.run.bench.store
+    policy, store = night.policy, night.run.bench.store
     work: dict[str, list[PlannedCell]] = {}
     assemblies = set()
     for cell in cells:
@@ -238,7 +238,7 @@ def _estimate(
             )
         work.setdefault(key, []).append(cell)
         assemblies.add((key, cell.ptxas.sha256))
-    stored = set(store.get_many("lower", work)) if steering.use_cache else set()
+    stored = set(store.get_many("lower", work)) if policy.use_cache else set()
     lowered = [key for key, group in work.items() if group[0].launch]
     counted = [(place, _listed_configs(place) or 0) for place in missing]
     about = sum(configs * len(place.selection.ptxas) for place, configs in counted)
@@ -246,9 +246,9 @@ def _estimate(
     durations = _durations(night)
     groups = [group for key, group in work.items() if key not in stored]
     return Estimate(
-        cells=len(cells) + steering.carried + about,
-        carried=steering.carried,
-        excluded=len(steering.excluded),
+        cells=len(cells) + policy.carried + about,
+        carried=policy.carried,
+        excluded=len(policy.excluded),
         lowerings=sum(key not in stored for key in lowered) + more,
         lowerings_stored=sum(key in stored for key in lowered),
         assemblies=len(assemblies) + about,
@@ -301,7 +301,7 @@ def _seconds(
 def _durations(night: PlannedNight) -> dict[str, list[float]]:
     durations: dict[str, list[float]] = {}
     decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
-    for record in night.steering.last.values():
+    for record in night.policy.last.values():
         seconds = decode(record.row).seconds
         if seconds is not None:
             durations.setdefault(record.cell, []).append(seconds)

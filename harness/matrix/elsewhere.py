@@ -29,7 +29,7 @@ from harness.io.processes.machine import cores
 from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import NamedTool, name_tool
 from harness.matrix.plan import MatrixPlan
-from harness.matrix.steering import MatrixSteering
+from harness.matrix.run_policy import MatrixSteering
 from harness.matrix.workers import (
     CaptureAnswer,
     CaptureTask,
@@ -186,7 +186,7 @@ class CaptureDispatcher:
 
     run: Run
     plan: MatrixPlan
-    steering: MatrixSteering
+    policy: MatrixSteering
     machines: Machines
     uid: str
     command: str
@@ -219,8 +219,8 @@ class CaptureDispatcher:
             self._lost.append((rank, indices))
 
     async def _send(self, rank: int, indices: Sequence[int]) -> None:
-        if self.steering.is_time_up():
-            self.steering.left(None)
+        if self.policy.is_time_up():
+            self.policy.left(None)
             return
         message = encode(self._task(indices), self._code)
         name = _name_of_task(self.plan.places[indices[0]])
@@ -228,7 +228,7 @@ class CaptureDispatcher:
         try:
             answer = await asyncio.wait_for(sent, self._patience())
         except TimeoutError:
-            self.steering.left(None)
+            self.policy.left(None)
         else:
             self._keep(answer, name)
 
@@ -245,8 +245,8 @@ class CaptureDispatcher:
 
     def _task(self, indices: Sequence[int]) -> CaptureTask:
         places = [self.plan.places[index] for index in indices]
-        rules, bench = self.steering.rules, self.run.bench
-        past = self._past(places) if self.steering.use_cache else []
+        rules, bench = self.policy.rules, self.run.bench
+        past = self._past(places) if self.policy.use_cache else []
         return CaptureTask(
             run=self.uid,
             command=self.command,
@@ -257,7 +257,7 @@ class CaptureDispatcher:
             # What is planned already needs no plan.
             matrix=replace(rules.matrix, kernels=(), launches=(), include=()),
             only=tuple(rules.only),
-            use_cache=self.steering.use_cache,
+            use_cache=self.policy.use_cache,
             timeout=bench.limits.timeout,
             launch_timeout=self.launch_timeout,
             memory=self.memory,
@@ -278,7 +278,7 @@ class CaptureDispatcher:
         return list(store.latest_of(sorted(cells)).values())
 
     def _keep(self, message: bytes, name: str) -> None:
-        run, steering = self.run, self.steering
+        run, policy = self.run, self.policy
         answer = decode(message, CaptureAnswer)
         assert answer is not None, "the machine answers the command that sent the task"
         run.failures += [
@@ -300,26 +300,26 @@ class CaptureDispatcher:
             run.progress.planned(len(rows))
             for row in rows:
                 run.progress.done(row)
-            steering.settled.update(row.cell for row in rows)
+            policy.settled.update(row.cell for row in rows)
         run.notes.extend(answer.notes)
         run.bench.cpu_seconds += answer.cpu_seconds
-        steering.excluded.update(answer.excluded)
-        steering.versions.update(answer.versions)
-        steering.rules.have_matched(answer.matched)
-        steering.skipped += answer.skipped
-        steering.skipped_captures += answer.skipped_captures
-        steering.carried += answer.carried
+        policy.excluded.update(answer.excluded)
+        policy.versions.update(answer.versions)
+        policy.rules.have_matched(answer.matched)
+        policy.skipped += answer.skipped
+        policy.skipped_captures += answer.skipped_captures
+        policy.carried += answer.carried
 
     def _give_up(self, place: CapturePlace, reason: str) -> None:
         plan = stored_place(self.run, place)
         if plan is None:
             return
-        cells, _ = self.steering.look(place, plan)
-        self.steering.put_again()
+        cells, _ = self.policy.look(place, plan)
+        self.policy.put_again()
         for cell in cells:
             evaluated = not_evaluated(cell, reason)
             self.run.bench.store.put_result(self.run.run, record_of(evaluated))
-            self.steering.settled.add(str(cell.cell))
+            self.policy.settled.add(str(cell.cell))
             self.run.progress.planned(1)
             self.run.progress.done(evaluated.row)
 

@@ -11,7 +11,7 @@ from harness.frontends.bench import TimeIsUpError
 from harness.frontends.plan import CapturePlace, PlannedCell
 from harness.frontends.registry import front_end, plan_launch
 from harness.io.processes.tasks import in_parallel
-from harness.matrix.steering import MatrixSteering, coordinates_of
+from harness.matrix.run_policy import MatrixSteering, coordinates_of
 from harness.run.executing import keep_execution
 from harness.run.executors import executed_selection, executor_of
 from harness.run.gpu.packing import place_of
@@ -21,7 +21,7 @@ from harness.values.toolchain import EMULATOR, GPU, takes_cubins
 
 async def execute_places(
     run: Run,
-    steering: MatrixSteering,
+    policy: MatrixSteering,
     places: Sequence[CapturePlace],
     on: str | None = EMULATOR,
     runner: str | None = None,
@@ -38,14 +38,14 @@ async def execute_places(
         place_of(runner)
     places = [place for place in places if _is_executable(place, on)]
     for number, place in enumerate(places):
-        if steering.is_time_up():
+        if policy.is_time_up():
             for _ in places[number:]:
-                steering.left(None)
+                policy.left(None)
             return
         try:
-            await _execute(run, steering, place, on, runner)
+            await _execute(run, policy, place, on, runner)
         except TimeIsUpError:
-            steering.left(None)
+            policy.left(None)
         except TriageError as error:
             run.failures.append(error)
 
@@ -58,7 +58,7 @@ def _is_executable(place: CapturePlace, on: str | None) -> bool:
 
 
 async def _execute(
-    run: Run, steering: MatrixSteering, place: CapturePlace, on: str | None, runner: str | None
+    run: Run, policy: MatrixSteering, place: CapturePlace, on: str | None, runner: str | None
 ) -> None:
     bench = run.bench
     selection = structs.replace(
@@ -70,7 +70,7 @@ async def _execute(
     )
     selection = executed_selection(selection, on)
     plan = await plan_launch(bench, selection.place())
-    cells, rules = [], steering.rules
+    cells, rules = [], policy.rules
     for cell in plan.cells:
         at = structs.replace(coordinates_of(cell), launch=place.launch.label)
         if rules.is_wanted(at) and rules.excluded(at) is None:

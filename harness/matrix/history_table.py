@@ -9,7 +9,7 @@ from typing import Any
 from harness.bugs.life import Stretch, stretches
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
-from harness.judging.followed import Followed
+from harness.judging.followed import FollowedFailure
 from harness.tables.rows import figure
 from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.values.kernel import Config
@@ -141,5 +141,9 @@ def _line(row: Row, condition: Condition | None, *, is_mixed: bool) -> tuple[Sai
         verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()),
         *(say(figure(number)) for number in (row.n_regs, row.spill_stores, row.spill_loads)),
         say("-" if row.occupancy is None else f"{row.occupancy:.1%}"),
-        *([say(_HOLDS.get(Followed(condition=condition).of(row), "-"))] if condition else []),
+        *(
+            [say(_HOLDS.get(FollowedFailure(condition=condition).of(row), "-"))]
+            if condition
+            else []
+        ),
     )

@@ -34,7 +34,7 @@ from harness.frontends.bench import Workbench
 from harness.io.packages.versions import LATEST, check_spec
 from harness.io.processes.cluster import Machines, MachinesGoneError
 from harness.matrix.plan import MatrixPlan, plan_matrix
-from harness.matrix.steering import MatrixSteering
+from harness.matrix.run_policy import MatrixSteering
 from harness.store.results import NightPart
 from harness.store.store import Store
 from harness.values.change import Changes
@@ -154,7 +154,7 @@ class PlannedNight:
     options: MatrixOptions
     plan: MatrixPlan
     run: Run
-    steering: MatrixSteering
+    policy: MatrixSteering
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -168,11 +168,11 @@ class PlannedNight:
         unmatched: list[str] = []
         rules = self.plan.rules
         # A part of a matrix cannot tell what the whole of it would match.
-        is_part = self.options.shard.of > 1 or self.steering.skipped_captures
+        is_part = self.options.shard.of > 1 or self.policy.skipped_captures
         if self.options.only and not is_part:
             unmatched = [f"no cell is of {words}" for words in rules.unmatched_only()]
         elif not is_part:
-            ptxas = {*self.plan.versions["ptxas"], *map(Version, self.steering.versions)}
+            ptxas = {*self.plan.versions["ptxas"], *map(Version, self.policy.versions)}
             versions = {**self.plan.versions, "ptxas": sorted(ptxas)}
             unmatched = rules.unmatched(versions)
         every = (*self.plan.warnings, *unmatched, *self.run.notes)
@@ -212,8 +212,8 @@ async def run_matrix(
             await _execute_there(night, matrix, machines)
         else:
             await _execute(night)
-        steering = night.steering
-        is_whole = not (steering.skipped or steering.skipped_captures)
+        policy = night.policy
+        is_whole = not (policy.skipped or policy.skipped_captures)
         verdicts = store.verdicts(run_id)
         if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
             raise EmptySelectionError(
@@ -248,10 +248,10 @@ async def run_matrix(
         run=run_id,
         verdicts=verdicts,
         unexpected=unexpected,
-        carried=steering.carried,
-        excluded=len(steering.excluded),
-        skipped=steering.skipped,
-        skipped_captures=steering.skipped_captures,
+        carried=policy.carried,
+        excluded=len(policy.excluded),
+        skipped=policy.skipped,
+        skipped_captures=policy.skipped_captures,
         changes=changes,
         failures=night.failures,
         warnings=night.warnings,
@@ -266,7 +266,7 @@ async def _execute(night: PlannedNight) -> None:
         from harness.matrix.executed_night import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
 
         on = options.on if takes_cubins(options.on) else EMULATOR
-        await execute_places(night.run, night.steering, night.plan.places, on, options.runner)
+        await execute_places(night.run, night.policy, night.plan.places, on, options.runner)
 
 
 async def _execute_there(night: PlannedNight, matrix: Matrix, machines: Machines) -> None:
@@ -293,7 +293,7 @@ async def _hand_out(
     handing_out = CaptureDispatcher(
         run=night.run,
         plan=night.plan,
-        steering=night.steering,
+        policy=night.policy,
         machines=machines,
         uid=bench.store.uid_of(night.run.run),
         command=work.command,
@@ -323,12 +323,12 @@ def plan_night(
     progress: RunProgress,
     run_id: int | None,
 ) -> PlannedNight:
-    """A planned matrix and its steering; without a run, nothing of it is stored."""
-    steering = MatrixSteering(
+    """A planned matrix and its policy; without a run, nothing of it is stored."""
+    policy = MatrixSteering(
         bench=bench, plan=plan, progress=progress, run=run_id, use_cache=bench.use_cache
     )
-    run = Run(bench=bench, run=run_id or 0, progress=progress, steering=steering)
-    return PlannedNight(options=options, plan=plan, run=run, steering=steering)
+    run = Run(bench=bench, run=run_id or 0, progress=progress, policy=policy)
+    return PlannedNight(options=options, plan=plan, run=run, policy=policy)
 
 
 def _in_order(night: PlannedNight) -> list[list[int]]:
@@ -336,17 +336,17 @@ def _in_order(night: PlannedNight) -> list[list[int]]:
 
     What needs no work is taken over on the way.
     """
-    run, steering, places = night.run, night.steering, night.plan.places
+    run, policy, places = night.run, night.policy, night.plan.places
     ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
     for number, indices in enumerate(captures_of(places)):
         ranks: list[tuple[object, ...]] = []
         for index in indices:
             plan = stored_place(run, places[index]) if run.bench.use_cache else None
-            rank = steering.look(places[index], plan)[1] if plan else (0, False, ())
+            rank = policy.look(places[index], plan)[1] if plan else (0, False, ())
             ranks += [rank] if rank else []
         if ranks:
             ranked.append((min(ranks), number, indices))
-    steering.put_again()
+    policy.put_again()
     return [indices for _, _, indices in sorted(ranked)]
 
 

@@ -36,7 +36,7 @@ from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import NamedTool, find_tool
 from harness.matrix.plan import MatrixPlan
-from harness.matrix.steering import MatrixSteering
+from harness.matrix.run_policy import MatrixSteering
 from harness.run.emulating import execute_job
 from harness.store.artifacts import ArtifactStore, DamagedArtifactError
 from harness.store.merge import pack
@@ -488,7 +488,7 @@ async def _work(
                 bench.deadline = time.monotonic() + task.until - time.time()
             run_id = store.begin_run(task.command, uid=task.run)
             progress = RunProgress()
-            steering = MatrixSteering(
+            policy = MatrixSteering(
                 bench=bench,
                 plan=MatrixPlan(
                     rules=Rules(matrix=task.matrix, only=task.only),
@@ -504,20 +504,20 @@ async def _work(
                 use_cache=task.use_cache,
                 past={record.cell: record for record in map(from_row, task.past)},
             )
-            steering.settled.update(task.settled)
-            run = Run(bench=bench, run=run_id, progress=progress, steering=steering)
+            policy.settled.update(task.settled)
+            run = Run(bench=bench, run=run_id, progress=progress, policy=policy)
             await work_off(run, places, [range(len(places))])
         return CaptureAnswer(
             host=platform.node(),
             parcel=pack(home),
             failures=tuple(map(str, run.failures)),
             notes=tuple(run.notes),
-            excluded=steering.excluded,
-            versions=tuple(sorted(steering.versions)),
-            matched=tuple(steering.rules.matched()),
-            skipped=steering.skipped,
-            skipped_captures=steering.skipped_captures,
-            carried=steering.carried,
+            excluded=policy.excluded,
+            versions=tuple(sorted(policy.versions)),
+            matched=tuple(policy.rules.matched()),
+            skipped=policy.skipped,
+            skipped_captures=policy.skipped_captures,
+            carried=policy.carried,
             cpu_seconds=bench.cpu_seconds,
         )
 

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from harness.cells.compile import CompileReport, compile_selections
-from harness.cells.places import CompileOptions, RunProgress, Steering
+from harness.cells.places import CompileOptions, RunPolicy, RunProgress
 from harness.cells.repros.find import find_kernel, list_repros
 from harness.cells.repros.launch_files import imported_modules
 from harness.cells.repros.releases import in_release, is_of, pin_of, releases, whole_folder
@@ -557,7 +557,7 @@ _CELLS_A_WORKER = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class _InPackage(Steering):
+class _InPackage(RunPolicy):
     """Takes the kernels that are written below `folder`, and keeps how each cell was captured."""
 
     folder: Path

@@ -13,7 +13,7 @@ from harness.blame.blame_words import Blame
 from harness.blame.grid import Culprit
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
-from harness.judging.followed import Followed, follow, measured
+from harness.judging.followed import FollowedFailure, follow, measured
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.minimization import Minimization
 from harness.report.claims import AttachedPlace
@@ -224,7 +224,7 @@ class Dossier:
         return telling[-1] if telling else None
 
     @property
-    def followed(self) -> Followed:
+    def followed(self) -> FollowedFailure:
         """What is reported: a failure, or for poor code the condition that its history follows."""
         is_sick = self.kind is VerdictKind.SICK and self.condition is None
         if is_sick and self.history:

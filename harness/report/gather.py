@@ -38,7 +38,7 @@ from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import install_ptxas
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
-from harness.judging.followed import Followed, follow, is_followable
+from harness.judging.followed import FollowedFailure, follow, is_followable
 from harness.minimize.minimizing import can_be_reduced, compilers_level, minimize
 from harness.minimize.reduction.minimization import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, Watch
@@ -124,7 +124,7 @@ class Case:
 
 
 async def executed_rows(case: Case, inputs: RawInputs | None = None) -> tuple[Executed, ...]:
-    """Every selected config, executed on the same inputs and kept; on a GPU, in one trip.
+    """Every selected config, executed on the same inputs and kept; on a GPU, in one batch.
 
     A file of PTX gets these `inputs`, else those of its repro.
 
@@ -174,7 +174,7 @@ def find_case(case: Case, rows: Sequence[Row]) -> Row:
     if not selected:
         raise EmptySelectionError("--config matches none of the configs")
     if case.condition:
-        followed = Followed(condition=case.condition)
+        followed = FollowedFailure(condition=case.condition)
         for row in selected:
             if followed.of(row) is VerdictAnswer.SAME:
                 return row

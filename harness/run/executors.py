@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpu_emulator.values import Budget
-from harness.cells.compile import Survey, launch_of
+from harness.cells.compile import SamplePolicy, launch_of
 from harness.cells.places import CompileOptions, places_of, work
 from harness.cells.selection import small_launch
 from harness.frontends.bench import Workbench
@@ -133,7 +133,7 @@ async def run_selections(
     tell: Callable[[str], None],
     heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
     follow: Follow | None = None,
-    survey: Survey | None = None,
+    survey: SamplePolicy | None = None,
 ) -> RunReport:
     """Execute the PTX of every cell of the selections on small real inputs.
 

@@ -41,7 +41,7 @@ def test_wrong_on_13_0_at_o3_and_right_without_optimisation_and_on_13_5(
     assert done.returncode == 1, done.stderr[-3000:]
     document: dict[str, Any] = msgspec.json.decode(done.stdout)
     assert document["summary"]["device"] == "NVIDIA H200"
-    # One trip for all of them.
+    # One batch for all of them.
     assert (triage.folder / "trips").read_text().count("\n") == 1
     found: dict[str, dict[str, str]] = {}
     for row in document["runs"]:
@@ -71,7 +71,7 @@ def test_bisect_names_the_ptxas_that_fixed_it(triage: Triage, name: str) -> None
     document: dict[str, Any] = msgspec.json.decode(done.stdout)
     assert document["first_fixed"] == "13.4.59"
     assert document["blame"] == "ptxas"
-    # Many candidates in one trip: far fewer trips than versions.
+    # Many candidates in one batch: far fewer trips than versions.
     trips = (triage.folder / "trips").read_text().count("\n")
     assert trips < len(document["segments"]) + 12
 

@@ -23,7 +23,7 @@ from harness.hunt.triton_oracles import TritonOracles
 from harness.hunt.voting import HuntAnswer, Voter, emulated_ptx
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import install_ptxas
-from harness.run.gpu.packing import Destination
+from harness.run.gpu.packing import CubinRunner
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.target import Target
@@ -47,7 +47,7 @@ def asked(lines: str, seed: int = 1) -> HuntCase:
 
 
 def launcher(hub: Hub) -> Launcher:
-    place = Destination(words=(sys.executable, str(RUNNER)), name="the runner")
+    place = CubinRunner(words=(sys.executable, str(RUNNER)), name="the runner")
     return Launcher(hub=hub, target=Target.parse("90"), destination=place)
 
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.tools
 
 KERNELS = HERE / "kernels"
 LATE = "3.6.0"
-Followed = tuple[Selection, PlannedCell, Evaluated]
+FollowedFailure = tuple[Selection, PlannedCell, Evaluated]
 T = TypeVar("T")
 
 
@@ -56,7 +56,7 @@ async def workbench(home: Path) -> AsyncIterator[Workbench]:
             )
 
 
-async def follow(bench: Workbench, kernel: str, **options: object) -> Followed:
+async def follow(bench: Workbench, kernel: str, **options: object) -> FollowedFailure:
     """The first config that is captured, and what becomes of it."""
     selection = select(SelectionOptions(kernel=kernel, **options))  # type: ignore[arg-type]
     cell = (await plan_launch(bench, selection.place())).cells[0]

@@ -34,7 +34,7 @@ async def in_parallel(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Together(Generic[Q, A]):
+class Batcher(Generic[Q, A]):
     """Answers questions by `answer`, which gets all that have been asked by then.
 
     Up to `at_once` batches are under way, of `most` questions each. A batch begins `pause` seconds

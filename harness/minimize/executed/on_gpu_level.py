@@ -19,7 +19,7 @@ from harness.cells.evaluate import Evaluated, with_flags
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
-from harness.io.processes.tasks import Together
+from harness.io.processes.tasks import Batcher
 from harness.judging.ptxas.ptxas_options import level_change
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executed.ptx_level import find_entry, launch_files, written_launch
@@ -33,10 +33,10 @@ from harness.run.emulating import emulate
 from harness.run.executing import Executed
 from harness.run.gpu.cubin_judging import read_freedom
 from harness.run.gpu.evaluating import TRIP_PAUSE, judge_trip
+from harness.run.gpu.gpu_batch import GpuBatch, leveled
 from harness.run.gpu.launch_program import PROGRAM, Expected, standalone_program
-from harness.run.gpu.packing import Destination
+from harness.run.gpu.packing import CubinRunner
 from harness.run.gpu.sass_emulator import destination_of
-from harness.run.gpu.trip import Trip, leveled
 from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, evidence_of
@@ -51,7 +51,7 @@ from harness.values.verdict import VerdictKind
 
 @dataclass(slots=True, kw_only=True)
 class MeasuredPtx(LaunchSource):
-    """A `PtxPredicate`: launches the cubins of a text on a GPU, many texts in one trip.
+    """A `PtxPredicate`: launches the cubins of a text on a GPU, many texts in one batch.
 
     `bench` has a store for candidates alone. `cells` say how a text is assembled, the accused one
     first; `original` is what it is launched with, `launch` the same by the places of parameters.
@@ -64,15 +64,15 @@ class MeasuredPtx(LaunchSource):
     cells: tuple[PlannedCell, ...]
     original: Launch
     launch: PtxLaunch
-    destination: Destination
+    destination: CubinRunner
     unwritten: int = 0
     expected: tuple[tuple[VerdictKind, str | None], ...] = ()
     same: dict[str, RunRow] = field(default_factory=dict)
-    _together: Together[str, tuple[Executed, ...]] = field(init=False)
+    _together: Batcher[str, tuple[Executed, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Each trip takes all texts that were asked about by then."""
-        self._together = Together(
+        """Each batch takes all texts that were asked about by then."""
+        self._together = Batcher(
             answer=lambda texts: self._launched(self.bench, texts), pause=TRIP_PAUSE
         )
 
@@ -141,9 +141,9 @@ class MeasuredPtx(LaunchSource):
                 (bench, structs.replace(cell, raw_ptx=emulation.ptx, entry=emulation.entry))
                 for cell in self.cells
             ]
-        trip = await Trip(command="", on=self.destination.on).with_cells(self, cells)
-        answers = await self.destination.travel(bench, trip)
-        results = await judge_trip(bench, trip, answers, lambda _: None)
+        gpu_batch = await GpuBatch(command="", on=self.destination.on).with_cells(self, cells)
+        answers = await self.destination.travel(bench, gpu_batch)
+        results = await judge_trip(bench, gpu_batch, answers, lambda _: None)
         many = len(self.cells)
         return [tuple(results[place : place + many]) for place in range(0, len(results), many)]
 

@@ -243,7 +243,7 @@ _FLOAT_BYTES = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Referee:
+class PtxReference:
     """What is known of the PTX: how the emulator judges it, what it may differ in; and its cubins.
 
     `cases` are those of one launch, and each is a witness of the others. `evidence` holds the

@@ -16,13 +16,13 @@ from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end, plan_launch
-from harness.io.processes.tasks import Together, in_parallel
+from harness.io.processes.tasks import Batcher, in_parallel
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import RunTrial
 from harness.run.executing import Executed, Executor, keep_execution
 from harness.run.gpu.cubin_judging import (
     CubinDigest,
-    Referee,
+    PtxReference,
     Variant,
     filled_variants,
     judge_digests,
@@ -32,10 +32,11 @@ from harness.run.gpu.cubin_judging import (
     read_freedom,
 )
 from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
+from harness.run.gpu.gpu_batch import GpuBatch, ShapedLaunches, TripCase
 from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import (
     Answers,
-    Destination,
+    CubinRunner,
     GpuWay,
     head_of_file,
     manifest_bytes,
@@ -43,7 +44,6 @@ from harness.run.gpu.packing import (
     read_results,
     write_pack,
 )
-from harness.run.gpu.trip import ShapedLaunches, Trip, TripCase
 from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import Launch, evidence_of
@@ -58,7 +58,7 @@ from harness.values.toolchain import GPU, SASS
 from harness.values.verdict import VerdictKind
 
 TRIP_PAUSE = 0.3
-"""Seconds without another question until a trip begins; one takes seconds by itself."""
+"""Seconds without another question until a batch begins; one takes seconds by itself."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,29 +71,29 @@ class OnCubins(Executor):
 
     bench: Workbench
     source: LaunchSource
-    destination: Destination
+    destination: CubinRunner
     tell: Callable[[str], None]
     command: str
     device: str = ""
-    _together: Together[tuple[Workbench, PlannedCell], Executed] = field(init=False)
+    _together: Batcher[tuple[Workbench, PlannedCell], Executed] = field(init=False)
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
-        self._together = Together(answer=self._trip, pause=TRIP_PAUSE)
+        self._together = Batcher(answer=self._trip, pause=TRIP_PAUSE)
 
     async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
         """As in `Executor`; `TriageError` where no results came back."""
         return await self._together.ask((bench, cell))
 
     async def _trip(self, cells: Sequence[tuple[Workbench, PlannedCell]]) -> list[Executed]:
-        trip = await Trip(command=self.command, on=self.destination.on).with_cells(
+        gpu_batch = await GpuBatch(command=self.command, on=self.destination.on).with_cells(
             self.source, cells
         )
-        keep_trip(self.bench.store, trip)
-        self.tell(f"{len(trip.carried)} cubins on {self.destination.name}")
-        answers = await self.destination.travel(self.bench, trip)
+        keep_trip(self.bench.store, gpu_batch)
+        self.tell(f"{len(gpu_batch.carried)} cubins on {self.destination.name}")
+        answers = await self.destination.travel(self.bench, gpu_batch)
         self.device = answers.gpu.name or self.destination.name
-        return await judge_trip(self.bench, trip, answers, lambda _: None)
+        return await judge_trip(self.bench, gpu_batch, answers, lambda _: None)
 
 
 # `triage run --on gpu`: what is selected goes to a GPU, or into a pack; results come back.
@@ -113,7 +113,7 @@ class GpuQuestion:
     levels: tuple[int, ...]
     trials: tuple[RunTrial, ...]
     budget: Budget
-    how: Trip
+    how: GpuBatch
     measure: bool = False
 
 
@@ -132,7 +132,7 @@ async def ask_gpu(
     store: Store,
     options: CompileOptions,
     tell: Callable[[str], None],
-) -> GpuReport | Trip:
+) -> GpuReport | GpuBatch:
     """Launch what is asked for on a GPU, and judge it; or write the pack that goes there.
 
     Raises:
@@ -141,16 +141,16 @@ async def ask_gpu(
         TriageError: nothing could be compiled, or the pack cannot be written.
     """
     async with at_bench(store, options) as bench:
-        trip = await _gather(question, bench, tell)
-        keep_trip(store, trip)
+        gpu_batch = await _gather(question, bench, tell)
+        keep_trip(store, gpu_batch)
         if way.pack:
-            write_pack(trip, store.artifacts.get, way.pack)
-            return trip
+            write_pack(gpu_batch, store.artifacts.get, way.pack)
+            return gpu_batch
         assert way.place is not None
-        runs = f", {trip.repeats} runs each" if trip.on == GPU else ""
-        tell(f"{len(trip.carried)} cubins{runs}, on {way.place.name}")
-        answers = await way.place.travel(bench, trip)
-        return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
+        runs = f", {gpu_batch.repeats} runs each" if gpu_batch.on == GPU else ""
+        tell(f"{len(gpu_batch.carried)} cubins{runs}, on {way.place.name}")
+        answers = await way.place.travel(bench, gpu_batch)
+        return _report(store, gpu_batch, answers, await judge_trip(bench, gpu_batch, answers, tell))
 
 
 async def import_results(
@@ -161,37 +161,39 @@ async def import_results(
     Raises:
         UsageError: they are not results, or of no pack of this store.
     """
-    trip = find_trip(store, head_of_file(path))
-    answers = read_results(path, trip, store.artifacts.get)
+    gpu_batch = find_gpu_batch(store, head_of_file(path))
+    answers = read_results(path, gpu_batch, store.artifacts.get)
     async with at_bench(store, options) as bench:
-        return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
+        return _report(store, gpu_batch, answers, await judge_trip(bench, gpu_batch, answers, tell))
 
 
-async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str], None]) -> Trip:
-    trip = question.how
+async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str], None]) -> GpuBatch:
+    gpu_batch = question.how
     for selection in question.selections:
         try:
-            async for larger in _with_selection(trip, question, bench, selection, tell):
-                trip = larger
+            async for larger in _with_selection(gpu_batch, question, bench, selection, tell):
+                gpu_batch = larger
         except TriageError as error:
             # At their own shapes, what cannot be captured leaves the others.
             if selection.repro.ptx or not question.measure or len(question.selections) == 1:
                 raise
             tell(f"{selection.repro.name}: left out: {error}")
-    if not (trip.carried if trip.on == GPU else trip.cases):
-        why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")
-        raise EmptySelectionError(f"--on {trip.on}: no cubin to launch: {why}")
-    return trip
+    if not (gpu_batch.carried if gpu_batch.on == GPU else gpu_batch.cases):
+        why = next(
+            (case.problem for case in gpu_batch.cases if case.problem), "nothing is selected"
+        )
+        raise EmptySelectionError(f"--on {gpu_batch.on}: no cubin to launch: {why}")
+    return gpu_batch
 
 
 async def _with_selection(
-    trip: Trip,
+    gpu_batch: GpuBatch,
     question: GpuQuestion,
     bench: Workbench,
     selection: Selection,
     tell: Callable[[str], None],
-) -> AsyncIterator[Trip]:
-    """The trip with the cells of one place more each time."""
+) -> AsyncIterator[GpuBatch]:
+    """The batch with the cells of one place more each time."""
     trials, budget = question.trials, question.budget
     is_shaped = question.measure and selection.repro.ptx is None
     source: LaunchSource = ShapedLaunches()
@@ -219,31 +221,37 @@ async def _with_selection(
                 bench=bench,
                 selection=single,
                 tell=tell,
-                is_held=trip.on == SASS,
+                is_held=gpu_batch.on == SASS,
                 trials=trials,
                 budget=budget,
             )
         plan = await plan_launch(bench, single.place())
         try:
             cells = [(bench, cell) for cell in plan.cells]
-            trip = await trip.with_cells(source, cells, question.levels, is_witnessed=not is_shaped)
+            gpu_batch = await gpu_batch.with_cells(
+                source, cells, question.levels, is_witnessed=not is_shaped
+            )
         finally:
             for session in filter(None, {plan.session, *source.sessions()}):
                 await bench.sessions.close(session)
         if question.measure:
-            trip = trip.timed()
-        yield trip
+            gpu_batch = gpu_batch.timed()
+        yield gpu_batch
 
 
-def _report(store: Store, trip: Trip, answers: Answers, results: Sequence[Executed]) -> GpuReport:
-    number = store.begin_run(trip.command)
+def _report(
+    store: Store, gpu_batch: GpuBatch, answers: Answers, results: Sequence[Executed]
+) -> GpuReport:
+    number = store.begin_run(gpu_batch.command)
     for executed in results:
         keep_execution(store, number, executed)
     store.finish_run(number)
     notes: tuple[str, ...] = ()
     if not answers.is_whole:
         count = len(answers.runs)
-        notes = (f"the results were cut off: {count} of {len(trip.carried)} cubins were launched",)
+        notes = (
+            f"the results were cut off: {count} of {len(gpu_batch.carried)} cubins were launched",
+        )
     rows = tuple(executed.row for executed in results)
     return GpuReport(rows=rows, device=answers.gpu, notes=notes)
 
@@ -255,16 +263,16 @@ _KIND = "trip"
 _Judged: TypeAlias = tuple[TripCase, Measured, Judgement]
 
 
-def keep_trip(store: Store, trip: Trip) -> str:
-    """Keep a trip, so that its results can be judged later; the sha256 of its manifest."""
-    pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
-    names = set(trip.blobs).union(*(launch.artifacts for launch in trip.launches))
-    store.keep_record(_KIND, pack, trip, artifacts=names)
+def keep_trip(store: Store, gpu_batch: GpuBatch) -> str:
+    """Keep a batch, so that its results can be judged later; the sha256 of its manifest."""
+    pack = hashlib.sha256(manifest_bytes(gpu_batch)).hexdigest()
+    names = set(gpu_batch.blobs).union(*(launch.artifacts for launch in gpu_batch.launches))
+    store.keep_record(_KIND, pack, gpu_batch, artifacts=names)
     return pack
 
 
-def find_trip(store: Store, pack: str) -> Trip:
-    """The trip whose manifest has this sha256.
+def find_gpu_batch(store: Store, pack: str) -> GpuBatch:
+    """The batch whose manifest has this sha256.
 
     Raises:
         UsageError: no pack of this store has it.
@@ -273,14 +281,14 @@ def find_trip(store: Store, pack: str) -> Trip:
         "which was not written from these results (TRIAGE_HOME); import them where `--pack` was "
         "given"
     )
-    return read_kept(store, _KIND, pack, Trip, otherwise)
+    return read_kept(store, _KIND, pack, GpuBatch, otherwise)
 
 
 async def judge_trip(
-    bench: Workbench, trip: Trip, answers: Answers, tell: Callable[[str], None]
+    bench: Workbench, gpu_batch: GpuBatch, answers: Answers, tell: Callable[[str], None]
 ) -> list[Executed]:
     """Judge every case that was asked for, in their order."""
-    carried = trip.carried
+    carried = gpu_batch.carried
 
     async def judged(index: int, launch: Launch) -> list[_Judged]:
         numbers = [number for number, case in enumerate(carried) if case.launch == index]
@@ -295,23 +303,25 @@ async def judge_trip(
         cases = [carried[number] for number in numbers]
         return list(zip(cases, measured, judgements, strict=True))
 
-    parts = await in_parallel(judged(*pair) for pair in enumerate(trip.launches))
+    parts = await in_parallel(judged(*pair) for pair in enumerate(gpu_batch.launches))
     results = {
         id(case): _executed(case, judgement, answers.gpu, measured)
-        for case, measured, judgement in _with_peers(bench.store, trip, [*itertools.chain(*parts)])
+        for case, measured, judgement in _with_peers(
+            bench.store, gpu_batch, [*itertools.chain(*parts)]
+        )
     }
-    for case in trip.cases:
+    for case in gpu_batch.cases:
         if case.problem:
             judgement = Judgement(verdict=VerdictKind.NOT_RUN, reason=case.problem)
             results[id(case)] = _executed(case, judgement, answers.gpu, Measured(words=""))
-    return [results[id(case)] for case in trip.cases if not case.is_witness]
+    return [results[id(case)] for case in gpu_batch.cases if not case.is_witness]
 
 
-def _with_peers(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
+def _with_peers(store: Store, gpu_batch: GpuBatch, judged: Sequence[_Judged]) -> list[_Judged]:
     """With what cubins say of one another whose values did not come back."""
     digests: dict[int, CubinDigest] = {}
     for number, (case, measured, judgement) in enumerate(judged):
-        launch = trip.launches[case.launch or 0]
+        launch = gpu_batch.launches[case.launch or 0]
         if not launch.digest or judgement.verdict is not VerdictKind.RAN:
             continue
         options = front_end(case.compiled.compiler).options
@@ -355,13 +365,13 @@ async def _referee(
     answers: Answers,
     measured: Sequence[Measured],
     tell: Callable[[str], None],
-) -> Referee:
+) -> PtxReference:
     """What the emulator says of a launch; of variants of its PTX too, where that matters."""
     tell(f"{launch.emulation.entry}: the emulator executes the PTX")
     get = bench.store.artifacts.get
     text = get(launch.emulation.ptx).decode(errors="replace")
     evidence = evidence_of(launch, (await emulate(bench, launch.emulation)).value, get)
-    referee = Referee(
+    referee = PtxReference(
         cases=measured,
         gpu=answers.gpu,
         evidence=replace(evidence, contents={**evidence.contents, **answers.blobs}),

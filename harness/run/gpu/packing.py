@@ -28,8 +28,8 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import memory
 from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name
 from harness.run.gpu.device.sanitizing import TOOLS
+from harness.run.gpu.gpu_batch import GpuBatch, TripCase, manifest
 from harness.run.gpu.measured import GpuFacts, GpuRun, GpuTimes, Measured
-from harness.run.gpu.trip import Trip, TripCase, manifest
 from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
@@ -57,25 +57,25 @@ def runner_files() -> dict[str, bytes]:
     return files
 
 
-def manifest_bytes(trip: Trip) -> bytes:
+def manifest_bytes(gpu_batch: GpuBatch) -> bytes:
     """`pack.json`; its sha256 names the pack."""
-    return json.dumps(manifest(trip), sort_keys=True, indent=1).encode()
+    return json.dumps(manifest(gpu_batch), sort_keys=True, indent=1).encode()
 
 
-def write_pack(trip: Trip, get: Callable[[str], bytes], path: Path) -> None:
+def write_pack(gpu_batch: GpuBatch, get: Callable[[str], bytes], path: Path) -> None:
     """Write a pack; `get` has bytes by their sha256.
 
     Raises:
         StorageError: the file cannot be written, or an artifact cannot be read.
     """
-    members = {**runner_files(), MANIFEST: manifest_bytes(trip)}
+    members = {**runner_files(), MANIFEST: manifest_bytes(gpu_batch)}
     try:
         with path.open("wb") as file:
             file.write(_FIRST_LINE)
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, data in members.items():
                     archive.writestr(_member(name), data)
-                for sha256 in trip.blobs:
+                for sha256 in gpu_batch.blobs:
                     archive.writestr(_member(blob_name(sha256)), get(sha256))
         path.chmod(0o755)
     except OSError as error:
@@ -204,9 +204,9 @@ class Answers:
 
 
 def read_answers(
-    lines: Iterable[bytes], trip: Trip, pack: str, sizes: Mapping[str, int]
+    lines: Iterable[bytes], gpu_batch: GpuBatch, pack: str, sizes: Mapping[str, int]
 ) -> Answers:
-    """Read the results of a trip; `pack` is the sha256 of its manifest.
+    """Read the results of a batch; `pack` is the sha256 of its manifest.
 
     `sizes` are those of bytes that need not be sent, by sha256.
 
@@ -214,7 +214,7 @@ def read_answers(
         AnswersError: they are not of this pack, or not as a runner writes them.
     """
     whole = itertools.takewhile(lambda line: line.endswith(b"\n"), lines)
-    first, carried = next(whole, None), trip.carried
+    first, carried = next(whole, None), gpu_batch.carried
     if first is None:
         raise AnswersError("no results: the first line must say which pack and GPU they are of")
     head, cases = read_head(first), len(carried)
@@ -222,7 +222,9 @@ def read_answers(
         raise AnswersError("line 1: the results are of another pack")
     if head.cases != cases:
         raise AnswersError(f"line 1: {head.cases} cases; the pack has {cases}")
-    reader = _Reader(trip=trip, carried=carried, sizes=sizes, answers=Answers(gpu=head.gpu))
+    reader = _Reader(
+        gpu_batch=gpu_batch, carried=carried, sizes=sizes, answers=Answers(gpu=head.gpu)
+    )
     for number, line in enumerate(whole, start=2):
         try:
             reader.take(line)
@@ -248,7 +250,7 @@ def read_head(line: bytes) -> ResultsHead:
 
 @dataclass(slots=True, kw_only=True)
 class _Reader:
-    trip: Trip
+    gpu_batch: GpuBatch
     carried: Sequence[TripCase]
     sizes: Mapping[str, int]
     answers: Answers
@@ -273,7 +275,7 @@ class _Reader:
             self._run(msgspec.json.decode(line, type=GpuRun))
 
     def _blob(self, blob: _Blob) -> None:
-        launches = [launch for launch in self.trip.launches if not launch.digest]
+        launches = [launch for launch in self.gpu_batch.launches if not launch.digest]
         sizes = [buffer.size for launch in launches for buffer in launch.emulation.buffers]
         most = max(sizes, default=0)
         if not 0 <= blob.size <= most:
@@ -288,8 +290,8 @@ class _Reader:
         case = times.case
         if case in self.answers.times:
             raise AnswersError(f"case {case} has been timed already")
-        if len(times.ms) > self.trip.samples or not all(0 <= ms < _LONGEST for ms in times.ms):
-            raise AnswersError(f"case {case}: no times of {self.trip.samples} runs")
+        if len(times.ms) > self.gpu_batch.samples or not all(0 <= ms < _LONGEST for ms in times.ms):
+            raise AnswersError(f"case {case}: no times of {self.gpu_batch.samples} runs")
         if not all(0 < mhz < _FASTEST for mhz in times.sm_mhz):
             raise AnswersError(f"case {case}: no clock has these frequencies")
         self.answers.times[case] = times
@@ -303,7 +305,7 @@ class _Reader:
         checks.append(check)
 
     def _run(self, run: GpuRun) -> None:
-        launch = self.trip.launches[self.carried[run.case].launch or 0]
+        launch = self.gpu_batch.launches[self.carried[run.case].launch or 0]
         runs = self.answers.runs.setdefault(run.case, [])
         if any(earlier.run is None or earlier.run == run.run for earlier in runs):
             raise AnswersError(f"case {run.case} has come to its end already")
@@ -315,7 +317,7 @@ class _Reader:
 
     def _buffers(self, run: GpuRun, launch: Launch) -> None:
         sizes = [buffer.size for buffer in launch.emulation.buffers]
-        if run.run is None or not 0 <= run.run < self.trip.repeats:
+        if run.run is None or not 0 <= run.run < self.gpu_batch.repeats:
             raise AnswersError(f"case {run.case} has no run {run.run}")
         if len(run.buffers) != len(sizes):
             raise AnswersError(f"{len(run.buffers)} buffers; the launch has {len(sizes)}")
@@ -331,7 +333,7 @@ class _Reader:
                 raise AnswersError(f"a buffer of {size} bytes holds what was never given")
 
 
-# Where a trip goes: a GPU of this machine, or whatever the user's own command reaches.
+# Where a batch goes: a GPU of this machine, or whatever the user's own command reaches.
 #
 # Both are a command that takes `PACK --out RESULTS`. Here that is Python itself.
 
@@ -344,7 +346,7 @@ _LONGEST_ERROR = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class CubinRunner:
     """Where cubins are executed: the words of a command, to which `PACK --out RESULTS` is added.
 
     `on` names the executor, as `--on` does.
@@ -354,22 +356,23 @@ class Destination:
     name: str
     on: str = GPU
 
-    async def travel(self, bench: Workbench, trip: Trip) -> Answers:
-        """Take a trip there and read what comes back, as far as it came.
+    async def travel(self, bench: Workbench, gpu_batch: GpuBatch) -> Answers:
+        """Take a batch there and read what comes back, as far as it came.
 
         Raises:
             InfrastructureError: the command cannot be started, or gives no results.
         """
-        return await self.fetch(bench.hub, trip, bench.store.artifacts.get)
+        return await self.fetch(bench.hub, gpu_batch, bench.store.artifacts.get)
 
-    async def fetch(self, hub: Hub, trip: Trip, get: Callable[[str], bytes]) -> Answers:
-        """As `travel`, of a trip that no store knows; `get` has its bytes by their sha256."""
+    async def fetch(self, hub: Hub, gpu_batch: GpuBatch, get: Callable[[str], bytes]) -> Answers:
+        """As `travel`, of a batch that no store knows; `get` has its bytes by their sha256."""
         folder = hub.new_folder("trip")
         pack, results = folder / "pack.py", folder / "results.jsonl"
         try:
-            write_pack(trip, get, pack)
+            write_pack(gpu_batch, get, pack)
             limits = ResourceLimits(
-                timeout=_STARTING + 2 * len(trip.carried) * trip.repeats * trip.limit,
+                timeout=_STARTING
+                + 2 * len(gpu_batch.carried) * gpu_batch.repeats * gpu_batch.limit,
                 memory=memory(),
                 file_size=_LARGEST_RESULTS,
             )
@@ -380,7 +383,7 @@ class Destination:
                 errors = (folder / "stderr").read_text(errors="replace").strip().splitlines()
                 last = f": {errors[-1][:_LONGEST_ERROR]}" if errors else ""
                 raise InfrastructureError(f"{self.name} gave no results: {process.words}{last}")
-            answers = read_results(path, trip, get)
+            answers = read_results(path, gpu_batch, get)
         except UsageError as error:
             raise InfrastructureError(f"{self.name}: {error}") from error
         finally:
@@ -393,12 +396,12 @@ class Destination:
 class GpuWay:
     """How a GPU is reached: a place, a pack that goes there, or the results of such packs."""
 
-    place: Destination | None = None
+    place: CubinRunner | None = None
     pack: Path | None = None
     results: tuple[Path, ...] = ()
 
 
-def place_of(runner: str | None) -> Destination:
+def place_of(runner: str | None) -> CubinRunner:
     """The user's runner, else the driver of this machine.
 
     Raises:
@@ -417,7 +420,7 @@ def place_of(runner: str | None) -> Destination:
             str(Path(word).absolute()) if "/" in word and Path(word).exists() else word
             for word in words
         )
-        return Destination(words=found, name=f"--runner {words[0]}")
+        return CubinRunner(words=found, name=f"--runner {words[0]}")
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError as error:
@@ -425,20 +428,20 @@ def place_of(runner: str | None) -> Destination:
             f"--on gpu: no NVIDIA driver ({_LIBRARY}) on this machine; --pack FILE writes what a "
             "machine with a GPU executes, --runner CMD has a command take it there"
         ) from error
-    return Destination(words=(sys.executable,), name="this machine's GPU")
+    return CubinRunner(words=(sys.executable,), name="this machine's GPU")
 
 
-def read_results(path: Path, trip: Trip, get: Callable[[str], bytes]) -> Answers:
-    """Read the results of a trip; `get` has the bytes that it took there, by their sha256.
+def read_results(path: Path, gpu_batch: GpuBatch, get: Callable[[str], bytes]) -> Answers:
+    """Read the results of a batch; `get` has the bytes that it took there, by their sha256.
 
     Raises:
-        UsageError: the file cannot be read, or holds no results of this trip.
+        UsageError: the file cannot be read, or holds no results of this batch.
     """
-    pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
-    names = {sha256 for launch in trip.launches for sha256 in launch.before if sha256}
+    pack = hashlib.sha256(manifest_bytes(gpu_batch)).hexdigest()
+    names = {sha256 for launch in gpu_batch.launches for sha256 in launch.before if sha256}
     sizes = {sha256: len(get(sha256)) for sha256 in names}
     try:
-        return read_answers(_lines(path), trip, pack, sizes)
+        return read_answers(_lines(path), gpu_batch, pack, sizes)
     except AnswersError as error:
         raise UsageError(f"{path}: {error}") from error
 

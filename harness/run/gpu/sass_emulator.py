@@ -1,4 +1,4 @@
-"""Answers a trip without a GPU: the SASS of each cubin is emulated, on the inputs of its PTX."""
+"""Answers a batch without a GPU: the SASS of each cubin is emulated, on the inputs of its PTX."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import find_nvdisasm
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation, ListedCubin, Ran, RunTrial
+from harness.run.gpu.gpu_batch import GpuBatch
 from harness.run.gpu.measured import GpuFacts, GpuRun
-from harness.run.gpu.packing import Answers, Destination, place_of
-from harness.run.gpu.trip import Trip
+from harness.run.gpu.packing import Answers, CubinRunner, place_of
 from harness.run.judging import fault_identity, fault_words
 from harness.values.execution import SanitizerFacts
 from harness.values.toolchain import EXECUTOR_NAMES, SASS
@@ -27,15 +27,15 @@ _NO_GPU = GpuFacts(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SassEmulator(Destination):
+class SassEmulator(CubinRunner):
     """This machine's processor; `tell` hears how far it is."""
 
     name: str = EXECUTOR_NAMES[SASS]
     on: str = SASS
     tell: Callable[[str], None] = lambda text: None  # noqa: ARG005
 
-    async def travel(self, bench: Workbench, trip: Trip) -> Answers:
-        """Emulate the cubins of a trip. What cannot be emulated is a problem of its case.
+    async def travel(self, bench: Workbench, gpu_batch: GpuBatch) -> Answers:
+        """Emulate the cubins of a batch. What cannot be emulated is a problem of its case.
 
         Raises:
             InfrastructureError: nvdisasm or the emulator cannot be started.
@@ -44,7 +44,7 @@ class SassEmulator(Destination):
         answers = Answers(gpu=_NO_GPU, on=SASS, is_whole=True)
 
         async def answer(number: int, cubin: str, emulation: Emulation) -> None:
-            if trip.sanitize:
+            if gpu_batch.sanitize:
                 answers.checks[number] = [await check_schedule(bench, cubin, emulation.entry)]
             result = await emulate_cubin(bench, cubin, emulation, self.tell)
             if isinstance(result, str):
@@ -60,8 +60,8 @@ class SassEmulator(Destination):
                 return
             answers.runs[number] = [_run(number, *pair) for pair in enumerate(runs)]
 
-        cases = enumerate(trip.carried)
-        launches = trip.launches
+        cases = enumerate(gpu_batch.carried)
+        launches = gpu_batch.launches
         await in_parallel(
             answer(number, case.cubin or "", launches[case.launch or 0].emulation)
             for number, case in cases
@@ -76,7 +76,7 @@ def destination_of(
     on: str | None,
     runner: str | None,
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005
-) -> Destination:
+) -> CubinRunner:
     """Where cubins are executed, as `--on` and `--runner` say it.
 
     Raises:

@@ -13,10 +13,10 @@ from harness.frontends.assemble import keep_times
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell
 from harness.run.gpu.cubin_judging import digest_of, judge_digests, numbers_of
-from harness.run.gpu.evaluating import find_trip, keep_trip
+from harness.run.gpu.evaluating import find_gpu_batch, keep_trip
+from harness.run.gpu.gpu_batch import GpuBatch, ShapedLaunches
 from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import Answers, GpuWay, head_of_file, read_results, write_pack
-from harness.run.gpu.trip import ShapedLaunches, Trip
 from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
@@ -68,14 +68,14 @@ async def time_by(
     """
     if way.results:
         return imported_times(way.results, bench.store)
-    trip = await _trip(bench, groups, command, digest, tell)
-    name = keep_trip(bench.store, trip)
+    gpu_batch = await _trip(bench, groups, command, digest, tell)
+    name = keep_trip(bench.store, gpu_batch)
     if way.pack:
-        write_pack(trip, bench.store.artifacts.get, way.pack)
+        write_pack(gpu_batch, bench.store.artifacts.get, way.pack)
         return name
     assert way.place is not None
-    tell(f"{len(trip.carried)} cubins are timed on {way.place.name}")
-    return _timed(trip, await way.place.travel(bench, trip), bench.store)
+    tell(f"{len(gpu_batch.carried)} cubins are timed on {way.place.name}")
+    return _timed(gpu_batch, await way.place.travel(bench, gpu_batch), bench.store)
 
 
 async def _trip(
@@ -84,22 +84,24 @@ async def _trip(
     command: str,
     digest: Literal["whole", "windows"],
     tell: Callable[[str], None],
-) -> Trip:
-    trip, source = Trip(command=command), ShapedLaunches(digest=digest)
+) -> GpuBatch:
+    gpu_batch, source = GpuBatch(command=command), ShapedLaunches(digest=digest)
     why = "nothing is selected"
     for group in groups:
         for cell, row in group:
             if not row.cubin_sha256:
                 continue
             try:
-                trip = trip.with_case(cell.cell, row, await source.launch_for(bench, cell))
+                gpu_batch = gpu_batch.with_case(
+                    cell.cell, row, await source.launch_for(bench, cell)
+                )
             except TriageError as error:
                 why = str(error)
                 tell(f"{row.short} cannot be launched: {why}")
-        trip = trip.timed()
-    if not trip.carried:
+        gpu_batch = gpu_batch.timed()
+    if not gpu_batch.carried:
         raise EmptySelectionError(f"no cubin to launch: {why}")
-    return trip
+    return gpu_batch
 
 
 def imported_times(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch]:
@@ -110,19 +112,19 @@ def imported_times(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch
     """
     launches: dict[str, TimedLaunch] = {}
     for path in paths:
-        trip = find_trip(store, head_of_file(path))
-        launches |= _timed(trip, read_results(path, trip, store.artifacts.get), store)
+        gpu_batch = find_gpu_batch(store, head_of_file(path))
+        launches |= _timed(gpu_batch, read_results(path, gpu_batch, store.artifacts.get), store)
     return launches
 
 
-def _timed(trip: Trip, answers: Answers, store: Store) -> dict[str, TimedLaunch]:
+def _timed(gpu_batch: GpuBatch, answers: Answers, store: Store) -> dict[str, TimedLaunch]:
     launches: dict[str, TimedLaunch] = {}
     times = []
-    for number, case in enumerate(trip.carried):
+    for number, case in enumerate(gpu_batch.carried):
         assert case.cubin is not None
         assert case.launch is not None
         measured = answers.measured(number, case.words)
-        timed = _timed_launch(measured, trip.launches[case.launch], answers.gpu, store)
+        timed = _timed_launch(measured, gpu_batch.launches[case.launch], answers.gpu, store)
         launches[case.cubin] = timed
         if timed.time:
             times.append((case.compiled, timed.time))

@@ -14,7 +14,7 @@ from gpu_emulator.values import Budget
 from harness.frontends.assemble import kept_times
 from harness.run.emulator_jobs import Emulation, JobBuffer
 from harness.run.gpu.evaluating import keep_trip
-from harness.run.gpu.trip import Trip, TripCase
+from harness.run.gpu.gpu_batch import GpuBatch, TripCase
 from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
@@ -118,7 +118,7 @@ def keep_a_trip(stage: Stage, samples: int = 30) -> str:
     )
     return keep_trip(
         stage.store,
-        Trip(
+        GpuBatch(
             launches=(Launch(emulation=emulation, tensors=(), digest="whole"),),
             cases=tuple(TripCase(cell=cell, compiled=row(name), launch=0) for name in "012"),
             command="triage workaround",

@@ -11,7 +11,7 @@ from msgspec import structs
 from harness.bisect.bisect_words import BisectReport, bisect_document, report_line, spans
 from harness.bisect.search import Probe, Tally, conclude
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed, follow, read_while
+from harness.judging.followed import FollowedFailure, follow, read_while
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
@@ -57,7 +57,9 @@ def _at(each: Row, axis: str, version: str) -> Row:
     )
 
 
-def report(letters: str, followed: Followed | None = None, axis: str = "ptxas") -> BisectReport:
+def report(
+    letters: str, followed: FollowedFailure | None = None, axis: str = "ptxas"
+) -> BisectReport:
     """A letter of `ENDS` for each version, a dot where it was not tried."""
     rows = {
         index: _at(ENDS[letter], axis, VERSIONS[index])
@@ -76,7 +78,7 @@ def report_of(
     axis: str,
     versions: tuple[str, ...],
     rows: dict[int, Row],
-    followed: Followed,
+    followed: FollowedFailure,
     tallies: dict[str, Tally] | None = None,
 ) -> BisectReport:
     probes = {
@@ -192,7 +194,7 @@ def test_other_failures_are_listed_once_each_by_the_newest_version() -> None:
         ("13.4.0", "ptxas_error"),
     ]
     # Who follows numbers wants no list of those that are better.
-    asked = Followed(condition=read_while("n_regs<=16"))
+    asked = FollowedFailure(condition=read_while("n_regs<=16"))
     assert report("++ss++", asked).other_failures == ()
     assert "No ptxas that was tried meets the condition." in report_line(report("++ss++", asked))
 

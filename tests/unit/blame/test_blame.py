@@ -28,7 +28,7 @@ from harness.blame.grid import (
     worth_trying,
 )
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed, follow
+from harness.judging.followed import FollowedFailure, follow
 from harness.tables.survivors import survivors
 from harness.values.row import Row
 from harness.values.toolchain import EXECUTOR_NAMES, SASS
@@ -46,26 +46,26 @@ WORDS = {"x": SAME, "+": OK, "o": OTHER, "?": HOLE, "!": VerdictAnswer.INFRA}
 # How each outcome is told, besides by the failure itself.
 VERDICTS = {OK: "ok", OTHER: "pass_failure", HOLE: "unsupported", VerdictAnswer.INFRA: "infra"}
 
-ICE = Followed(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="f")
-REFUSAL = Followed(kind=VerdictKind.PTXAS_ERROR, stage="cubin", signature="f")
-SPILLS = Followed(kind=VerdictKind.SICK, stage="cubin", signature="f")
-STUB = Followed(kind=VerdictKind.TRAP_STUB, stage="llir", signature="f")
-REJECTED = Followed(kind=VerdictKind.REJECTED, stage="ttir", signature="f")
-TOO_LARGE = Followed(kind=VerdictKind.OUT_OF_RESOURCES, stage="launch", signature="f")
-CRASH = Followed(kind=VerdictKind.COMPILER_CRASH, stage="llir", signature="f")
-PASS = Followed(kind=VerdictKind.PASS_FAILURE, stage="ttgir", signature="f")
-SLOW = Followed(kind=VerdictKind.TIMEOUT, stage="cubin", signature="f")
-BEYOND = Followed(kind=VerdictKind.UNSUPPORTED, stage="cubin", signature="f")
+ICE = FollowedFailure(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="f")
+REFUSAL = FollowedFailure(kind=VerdictKind.PTXAS_ERROR, stage="cubin", signature="f")
+SPILLS = FollowedFailure(kind=VerdictKind.SICK, stage="cubin", signature="f")
+STUB = FollowedFailure(kind=VerdictKind.TRAP_STUB, stage="llir", signature="f")
+REJECTED = FollowedFailure(kind=VerdictKind.REJECTED, stage="ttir", signature="f")
+TOO_LARGE = FollowedFailure(kind=VerdictKind.OUT_OF_RESOURCES, stage="launch", signature="f")
+CRASH = FollowedFailure(kind=VerdictKind.COMPILER_CRASH, stage="llir", signature="f")
+PASS = FollowedFailure(kind=VerdictKind.PASS_FAILURE, stage="ttgir", signature="f")
+SLOW = FollowedFailure(kind=VerdictKind.TIMEOUT, stage="cubin", signature="f")
+BEYOND = FollowedFailure(kind=VerdictKind.UNSUPPORTED, stage="cubin", signature="f")
 
 
-def cell(outcome: VerdictAnswer, focus: Followed) -> Cell:
+def cell(outcome: VerdictAnswer, focus: FollowedFailure) -> Cell:
     verdict = focus.kind.value if outcome is SAME else VERDICTS[outcome]
     return Cell(outcome=outcome, verdict=verdict, reason="because")
 
 
 def line(
     letters: str,
-    focus: Followed,
+    focus: FollowedFailure,
     *,
     triton: str | None = "3.6.0",
     body: str = "a",
@@ -78,12 +78,12 @@ def line(
     return Line(compilers=compilers, body=body, version=version, flags=flags, cells=cells)
 
 
-def stopped(letter: str, focus: Followed, *, triton: str) -> Line:
+def stopped(letter: str, focus: FollowedFailure, *, triton: str) -> Line:
     """What came to no PTX."""
     return Line(compilers=(triton,), stopped=cell(WORDS[letter], focus))
 
 
-def judged(focus: Followed, *lines: Line, trials: Sequence[PairTrial] = ()) -> Blame:
+def judged(focus: FollowedFailure, *lines: Line, trials: Sequence[PairTrial] = ()) -> Blame:
     return blame(Grid(lines=lines, assemblers=PTXAS, focus=focus, trials=tuple(trials)))
 
 
@@ -135,7 +135,7 @@ def test_a_stub_is_tritons_and_others_that_make_none_are_named() -> None:
     found = judged(STUB, line("xxxx", STUB), works)
     assert (found.culprit, found.ground) == (Culprit.TRITON, Ground.STUB)
     assert "Triton 3.8.0 compiles the same source: it depends on the Triton." in found.reasons
-    too_much = Followed(kind=STUB.kind, stage=STUB.stage, signature="f", is_over_limit=True)
+    too_much = FollowedFailure(kind=STUB.kind, stage=STUB.stage, signature="f", is_over_limit=True)
     found = judged(too_much, line("xxxx", STUB))
     assert found.ground is Ground.STUB
     assert "No Triton that was tried does better." in found.reasons
@@ -275,7 +275,7 @@ kinds = st.sampled_from([kind for kind in VerdictKind if kind is not VerdictKind
 @st.composite
 def grids(draw: st.DrawFn) -> Grid:
     kind = draw(kinds)
-    focus = Followed(kind=kind, stage=draw(stages), signature="f")
+    focus = FollowedFailure(kind=kind, stage=draw(stages), signature="f")
     is_raw = draw(st.booleans())
     lines = []
     for triton in TRITONS[: 1 if is_raw else draw(st.integers(1, 3))]:
@@ -312,7 +312,7 @@ def test_every_answer_is_true_of_grids_of_all_kinds(grid: Grid) -> None:
 
 
 @pytest.mark.parametrize("focus", [ICE, REFUSAL, SPILLS, TOO_LARGE, STUB, SLOW])
-def test_every_answer_is_true_of_every_small_grid(focus: Followed) -> None:
+def test_every_answer_is_true_of_every_small_grid(focus: FollowedFailure) -> None:
     """Two lines of three ptxas, and three lines of two, of one program or of several."""
     for size, bodies in ((3, "aa"), (3, "ab"), (2, "aab"), (2, "abc")):
         rows = ["".join(letters) for letters in itertools.product("x+?", repeat=size)]
@@ -562,12 +562,12 @@ def test_what_nothing_supports_is_said_in_the_words_of_each_ptxas() -> None:
     assert judged(BEYOND, mine).reasons[-1] == "No combination that was tried works."
 
 
-RUN = Followed(kind=VerdictKind.WRONG_RESULT, stage="run", signature="f")
+RUN = FollowedFailure(kind=VerdictKind.WRONG_RESULT, stage="run", signature="f")
 RACE = structs.replace(RUN, kind=VerdictKind.RACE)
 FAULT = structs.replace(RUN, kind=VerdictKind.MEMORY_FAULT)
 
 
-def executed(focus: Followed, *trials: PairTrial, **compilers: str) -> Blame:
+def executed(focus: FollowedFailure, *trials: PairTrial, **compilers: str) -> Blame:
     """Each Triton (`v3_6="x"`) with PTX of its own, on the emulator."""
     lines = tuple(
         Line(
@@ -620,7 +620,11 @@ def test_what_nothing_has_right_may_be_the_kernel() -> None:
 
 
 def launched(
-    focus: Followed, *lines: Line, held: bool = False, device: str = "H200", **levels: VerdictAnswer
+    focus: FollowedFailure,
+    *lines: Line,
+    held: bool = False,
+    device: str = "H200",
+    **levels: VerdictAnswer,
 ) -> Blame:
     """Cubins on a GPU; each level (`O3=SAME`) of the first ptxas."""
     trials = tuple(varied(f"-{name}", Varied.LEVEL, after) for name, after in levels.items())

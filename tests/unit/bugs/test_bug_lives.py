@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from harness.bugs.life import Chronicle, lifecycle, related
+from harness.bugs.life import BugHistory, lifecycle, related
 from harness.values.bug import MachineState, Occasion, Seen, Sighting
 from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
@@ -175,15 +175,13 @@ def result(verdict: str = BUG, signature: str | None = "s1", **words: Any) -> Bu
     return BugFacts(**{**names, "stage": "cubin", "code": "C7907"})
 
 
-def told(*nights: list[BugFacts]) -> Chronicle:
-    chronicle = Chronicle()
+def told(*nights: list[BugFacts]) -> BugHistory:
+    history = BugHistory()
     for run, night in enumerate(nights, start=1):
         for each in night:
             failed = each.signature and each.verdict.is_failure
-            chronicle.add(
-                night_of(run), each, int((each.signature or "s0")[1:]) if failed else None
-            )
-    return chronicle
+            history.add(night_of(run), each, int((each.signature or "s0")[1:]) if failed else None)
+    return history
 
 
 def sweep(bad: tuple[str, ...], *, untold: tuple[str, ...] = ()) -> list[BugFacts]:
@@ -222,10 +220,10 @@ def test_cells_are_counted_once_and_those_that_have_it_now() -> None:
 
 
 def test_nights_count_in_the_order_in_which_they_are_told() -> None:
-    chronicle = Chronicle()
-    chronicle.add(night_of(9), result("ok"), None)
-    chronicle.add(night_of(2), result(), 1)
-    life = chronicle.stories()[1].life
+    history = BugHistory()
+    history.add(night_of(9), result("ok"), None)
+    history.add(night_of(2), result(), 1)
+    life = history.stories()[1].life
     assert (life.machine, life.first_seen) == (States.NEW, 2)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.bugs.life import Chronicle
+from harness.bugs.life import BugHistory
 from harness.values.bug import MachineState, Occasion
 from harness.values.row import BugFacts
 
@@ -37,14 +37,14 @@ def number_of(each: BugFacts) -> int | None:
 
 def told(
     runs: list[tuple[Occasion, list[BugFacts]]], known: tuple[str, ...] = ()
-) -> tuple[Chronicle, list[Result]]:
-    chronicle, results = Chronicle(known=lambda kind: known if kind == "ptxas" else ()), []
+) -> tuple[BugHistory, list[Result]]:
+    history, results = BugHistory(known=lambda kind: known if kind == "ptxas" else ()), []
     for run, rows in runs:
         for each in rows:
             bug = number_of(each)
-            chronicle.add(run, each, bug)
+            history.add(run, each, bug)
             results.append(Result(run.started if run.is_night else None, each, bug))
-    return chronicle, results
+    return history, results
 
 
 def occasion(number: int, *, is_night: bool = False) -> Occasion:
@@ -52,8 +52,8 @@ def occasion(number: int, *, is_night: bool = False) -> Occasion:
 
 
 def words(*rows: BugFacts, known: tuple[str, ...] = PTXAS) -> str:
-    chronicle, results = told([(occasion(1), list(rows))], known)
-    found = chronicle.stories()[1].ranges[-1]
+    history, results = told([(occasion(1), list(rows))], known)
+    found = history.stories()[1].ranges[-1]
     check_range(found.words, found.tool, known, results, 1)
     return found.words
 
@@ -79,15 +79,15 @@ def test_what_was_not_tried_is_named_between_the_bounds() -> None:
 
 
 def test_a_failure_before_ptxas_has_no_versions_of_ptxas() -> None:
-    chronicle, _ = told([(occasion(1), [made("ptxas_ice", stage="ttgir")])])
-    assert [each.tool for each in chronicle.stories()[1].ranges] == ["Triton"]
+    history, _ = told([(occasion(1), [made("ptxas_ice", stage="ttgir")])])
+    assert [each.tool for each in history.stories()[1].ranges] == ["Triton"]
 
 
 def test_flags_and_other_targets_are_no_newer_version() -> None:
     clean = [(occasion(n, is_night=True), [made("ok", ptxas="13.3.33")]) for n in (2, 3, 4)]
     runs = [(occasion(1), [made(ptxas="13.1.80")]), *clean]
-    chronicle, _ = told(runs)
-    before = chronicle.stories()[1]
+    history, _ = told(runs)
+    before = history.stories()[1]
     assert before.life.machine is MachineState.FIXED_VERIFIED
     cell = made(ptxas="13.1.80").cell
     probes = [
@@ -95,14 +95,14 @@ def test_flags_and_other_targets_are_no_newer_version() -> None:
         made(ptxas="13.1.80", target="sm_90a", probe_of=cell),
         made("ok", ptxas="13.1.80", flags="-O0", probe_of=cell),
     ]
-    chronicle, _ = told([*runs, (occasion(5), probes)])
-    after = chronicle.stories()[1]
+    history, _ = told([*runs, (occasion(5), probes)])
+    after = history.stories()[1]
     assert after.life.machine is MachineState.FIXED_VERIFIED
     assert [each.words for each in after.ranges] == [each.words for each in before.ranges]
     assert after.targets == ("sm_100a", "sm_90a")
     # Where nothing else ever had it, they are all that there is to follow.
-    chronicle, _ = told([(occasion(1), [made(ptxas="13.1.80", target="sm_90a", probe_of=cell)])])
-    assert chronicle.stories()[1].life.machine is MachineState.NEW
+    history, _ = told([(occasion(1), [made(ptxas="13.1.80", target="sm_90a", probe_of=cell)])])
+    assert history.stories()[1].life.machine is MachineState.NEW
 
 
 def test_files_of_one_name_in_two_folders_are_two_kernels() -> None:
@@ -112,8 +112,8 @@ def test_files_of_one_name_in_two_folders_are_two_kernels() -> None:
         (occasion(2, is_night=True), [made("ok", ptxas="13.3.33", file=other)]),
         (occasion(3), [made("ptxas_error", ptxas="13.1.80", file=other)]),
     ]
-    chronicle, results = told(runs, PTXAS)
-    story = chronicle.stories()[1]
+    history, results = told(runs, PTXAS)
+    story = history.stories()[1]
     assert (story.life.machine, story.cells, story.cells_now) == (MachineState.NEW, 1, 1)
     found = story.ranges[-1]
     assert "First fixed" not in found.words
@@ -176,8 +176,8 @@ def test_every_sentence_holds_of_the_rows(
     nights: list[tuple[bool, list[BugFacts]]], known: tuple[str, ...]
 ) -> None:
     runs = [(occasion(n, is_night=is_night), rows) for n, (is_night, rows) in enumerate(nights)]
-    chronicle, results = told(runs, known)
-    for bug, story in chronicle.stories().items():
+    history, results = told(runs, known)
+    for bug, story in history.stories().items():
         for found in story.ranges:
             check_range(
                 found.words, found.tool, known if found.tool == "ptxas" else (), results, bug

@@ -7,7 +7,7 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
 
-from harness.cells.compile import Survey
+from harness.cells.compile import SamplePolicy
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.plan import CapturePlace, Plan, PlannedCell
 from harness.values.cell import CellId
@@ -57,7 +57,7 @@ def surveyed(
     selection = SimpleNamespace(repro=repro, config=ConfigFilter.parse(config))
     compiler = Compiler(version="3.9.0", origin="triton")
     place = cast("CapturePlace", SimpleNamespace(selection=selection, compiler=compiler))
-    survey = Survey(SelectionOptions(kernel="test_k.py", sm=["90a"]))
+    survey = SamplePolicy(SelectionOptions(kernel="test_k.py", sm=["90a"]))
     chosen = survey.choose(place, cast("Plan", SimpleNamespace(cells=cells)))
     return [cell.record for cell in chosen if cell.record], [s.words for s in survey.samples]
 
@@ -65,7 +65,7 @@ def surveyed(
 def launches_told(cells: list[PlannedCell]) -> dict[str, str]:
     repro = SimpleNamespace(kernel="k", group="")
     place = cast("CapturePlace", SimpleNamespace(selection=SimpleNamespace(repro=repro)))
-    survey = Survey(SelectionOptions(kernel="test_k.py", sm=["90a"]))
+    survey = SamplePolicy(SelectionOptions(kernel="test_k.py", sm=["90a"]))
     survey.choose(place, cast("Plan", SimpleNamespace(cells=cells)))
     return survey.launches
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import harness.cells.places as module
 from harness.cells.evaluate import Evaluated
-from harness.cells.places import CompileOptions, Treatment
+from harness.cells.places import CellOptions, CompileOptions
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell
 from harness.io.processes import machine
@@ -34,7 +34,7 @@ class Bench:
 
 
 def evaluate(
-    monkeypatch: pytest.MonkeyPatch, rows: Sequence[Row], treatment: Treatment
+    monkeypatch: pytest.MonkeyPatch, rows: Sequence[Row], cell_options: CellOptions
 ) -> tuple[Evaluated, Bench]:
     left = iter(rows)
 
@@ -44,7 +44,7 @@ def evaluate(
     monkeypatch.setattr(module, "evaluate", answer)
     bench = Bench()
     plan = cast("PlannedCell", None)
-    done = asyncio.run(module._evaluate(cast("Workbench", bench), plan, treatment))
+    done = asyncio.run(module._evaluate(cast("Workbench", bench), plan, cell_options))
     assert next(left, None) is None
     return done, bench
 
@@ -67,20 +67,20 @@ def a_row(**changes: Any) -> Row:
 
 
 def test_once_is_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, bench = evaluate(monkeypatch, [a_row()], Treatment())
+    done, bench = evaluate(monkeypatch, [a_row()], CellOptions())
     assert not done.row.flaky
     assert bench.asked == []
 
 
 def test_other_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = ResourceLimits(timeout=1.0, memory=2)
-    _, bench = evaluate(monkeypatch, [a_row()], Treatment(limits=limits))
+    _, bench = evaluate(monkeypatch, [a_row()], CellOptions(limits=limits))
     assert bench.asked == [(limits, False)]
     assert bench.cpu_seconds == 1.5
 
 
 def test_runs_that_agree_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, bench = evaluate(monkeypatch, [a_row()] * 3, Treatment(repeat=3))
+    done, bench = evaluate(monkeypatch, [a_row()] * 3, CellOptions(repeat=3))
     assert not done.row.flaky
     # Only the first may be from the store.
     assert [uncached for _, uncached in bench.asked] == [False, True, True]
@@ -91,19 +91,19 @@ def test_runs_that_disagree_are_flaky_and_the_failure_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failed = a_row(verdict=VerdictKind.COMPILER_CRASH, signature="0123456789ab")
-    done, _ = evaluate(monkeypatch, [a_row(), failed, a_row()], Treatment(repeat=3))
+    done, _ = evaluate(monkeypatch, [a_row(), failed, a_row()], CellOptions(repeat=3))
     assert done.row.flaky
     assert done.row.verdict == "compiler_crash"
 
 
 def test_other_machine_code_is_disagreement_too(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [a_row(cubin_sha256="aa"), a_row(cubin_sha256="bb")]
-    done, _ = evaluate(monkeypatch, rows, Treatment(repeat=2))
+    done, _ = evaluate(monkeypatch, rows, CellOptions(repeat=2))
     assert done.row.flaky
 
 
 def test_what_used_to_fail_and_compiles_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, bench = evaluate(monkeypatch, [a_row()] * 2, Treatment(used_to_fail=True))
+    done, bench = evaluate(monkeypatch, [a_row()] * 2, CellOptions(used_to_fail=True))
     assert not done.row.flaky
     # From nothing, the second time.
     assert bench.asked == [(None, True)]
@@ -111,13 +111,13 @@ def test_what_used_to_fail_and_compiles_is_compiled_again(monkeypatch: pytest.Mo
 
 def test_a_fix_that_does_not_last_is_flaky(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = a_row(verdict=VerdictKind.PTXAS_ICE, signature="s")
-    done, _ = evaluate(monkeypatch, [a_row(), broken], Treatment(used_to_fail=True))
+    done, _ = evaluate(monkeypatch, [a_row(), broken], CellOptions(used_to_fail=True))
     assert (done.row.verdict, done.row.flaky) == ("ptxas_ice", True)
 
 
 def test_what_still_fails_needs_no_confirming(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = a_row(verdict=VerdictKind.PTXAS_ICE, signature="s")
-    done, bench = evaluate(monkeypatch, [broken], Treatment(used_to_fail=True))
+    done, bench = evaluate(monkeypatch, [broken], CellOptions(used_to_fail=True))
     assert (done.row.verdict, bench.asked) == ("ptxas_ice", [])
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import spell
 from harness.judging.followed import (
-    Followed,
+    FollowedFailure,
     follow,
     gravest,
     is_followable,
@@ -139,7 +139,7 @@ def test_unsupported_can_be_followed_when_it_is_what_is_asked_about() -> None:
     other = replace(old, signature="x", reason="this ptxas cannot do it: no such target")
     found = follow(old)
     assert [found.of(each) for each in (old, older, other, spilling(0))] == [SAME, SAME, HOLE, OK]
-    assert Followed(signature="z").of(old) is HOLE
+    assert FollowedFailure(signature="z").of(old) is HOLE
 
 
 def test_the_gravest_failure_is_the_newest_of_the_worst_kind() -> None:
@@ -161,9 +161,9 @@ def test_which_row_is_meant() -> None:
         row("ok"),
         row("infra"),
     ]
-    assert [rank(each, Followed()) for each in rows] == [0, 1, 2, 3, 4]
-    assert [rank(each, Followed(signature="s")) for each in rows] == [3, 0, 3, 3, 4]
-    asked = Followed(condition=read_while("verdict=ok"))
+    assert [rank(each, FollowedFailure()) for each in rows] == [0, 1, 2, 3, 4]
+    assert [rank(each, FollowedFailure(signature="s")) for each in rows] == [3, 0, 3, 3, 4]
+    asked = FollowedFailure(condition=read_while("verdict=ok"))
     assert [rank(each, asked) for each in rows] == [3, 3, 3, 0, 4]
 
 
@@ -177,7 +177,7 @@ def test_numbers_in_words() -> None:
 
 
 def test_what_is_sick_is_fine_for_who_follows_a_crash() -> None:
-    crash = Followed(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="i")
+    crash = FollowedFailure(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="i")
     assert crash.of(spilling(5000)) is OK
     assert crash.is_crash
 
@@ -190,7 +190,7 @@ def test_what_is_sick_is_fine_for_who_follows_a_crash() -> None:
 def test_a_pass_that_crashed_is_the_compiler_s_and_one_that_failed_need_not_be(
     said: str | None, is_crash: bool
 ) -> None:
-    failed = Followed(kind=VerdictKind.PASS_FAILURE, stage="ttgir", said=said)
+    failed = FollowedFailure(kind=VerdictKind.PASS_FAILURE, stage="ttgir", said=said)
     assert failed.is_crash == is_crash
 
 

@@ -79,7 +79,7 @@ def test_a_rule_that_matched_nothing_is_told_by_name_and_line() -> None:
         )
     )
     rules.excluded(cell())
-    rules.treatment(cell())
+    rules.override_of(cell())
     rules.expected(cell())
     versions = {"ptxas": [Version(text) for text in PTXAS]}
     assert rules.unmatched(versions) == [
@@ -108,9 +108,9 @@ def test_overrides_add_up_and_the_last_counts() -> None:
             ),
         )
     )
-    found = rules.treatment(cell())
+    found = rules.override_of(cell())
     assert (found.timeout, found.memory, found.repeat) == (300.0, None, 3)
-    other = rules.treatment(cell("other"))
+    other = rules.override_of(cell("other"))
     assert (other.timeout, other.repeat) == (100.0, 1)
 
 

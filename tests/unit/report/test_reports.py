@@ -27,7 +27,7 @@ from harness.blame.grid import Culprit
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import parse_condition
-from harness.judging.followed import Followed
+from harness.judging.followed import FollowedFailure
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.reducer import Size
 from harness.report.claims import ClaimsTrial, prove
@@ -139,7 +139,7 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
     bad = structs.replace(good, n_regs=32, spill_stores=740, cell="bad")
     along = replace(
         history("ptxas", VERSIONS, "++xx", bad, {0: good, 1: good}),
-        followed=Followed(condition=condition),
+        followed=FollowedFailure(condition=condition),
     )
     dossier = replace(
         IN_PTXAS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from harness.bugs.life import Chronicle
+from harness.bugs.life import BugHistory
 from harness.cells.matrix_rules import Expectations
 from harness.frontends.bench import Kept
 from harness.run.emulator_jobs import Emulated
@@ -74,7 +74,7 @@ def test_a_machine_that_fails_says_nothing_of_the_kernel() -> None:
 
 
 def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> None:
-    chronicle = Chronicle()
+    chronicle = BugHistory()
     chronicle.add(Occasion(number=1, is_night=True), facts(result(VerdictKind.WRONG_RESULT)), 1)
     compiled = structs.replace(
         result(VerdictKind.RIGHT),
@@ -108,7 +108,7 @@ def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> No
 def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
     found: VerdictKind, then: MachineState
 ) -> None:
-    chronicle = Chronicle()
+    chronicle = BugHistory()
     chronicle.add(Occasion(number=1, is_night=True), facts(result(found)), 1)
     chronicle.add(Occasion(number=2, is_night=True), facts(result(VerdictKind.RAN)), None)
     story = chronicle.stories()[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.frontends.tilelang.front_end import TILELANG_FRONT_END, failing_pass
-from harness.judging.followed import Followed
+from harness.judging.followed import FollowedFailure
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 
 TMA = "Check failed: (shared_layout->InputDim() == 2) is false: Cannot detect TMA layout."
@@ -86,7 +86,9 @@ def test_a_check_of_its_own_that_fails_is_no_fault_of_a_kernel(
     lowering: Lowering, is_own: bool
 ) -> None:
     judged = TILELANG_FRONT_END.judge(lowering)
-    assert Followed(kind=judged.kind, stage=judged.stage, said=judged.reason).is_crash == is_own
+    assert (
+        FollowedFailure(kind=judged.kind, stage=judged.stage, said=judged.reason).is_crash == is_own
+    )
 
 
 def test_one_bug_has_one_signature() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.frontends.bench import TimeIsUpError
 from harness.io.processes.cluster import MachinesGoneError
-from harness.io.processes.tasks import Together, in_parallel
+from harness.io.processes.tasks import Batcher, in_parallel
 from harness.values.errors import InfrastructureError
 
 
@@ -56,13 +56,13 @@ def test_nothing_goes_on_after_an_error_which_is_raised_as_it_is(kind: type[Exce
 def test_what_is_asked_at_once_is_one_trip_and_what_comes_later_another() -> None:
     taken: list[list[int]] = []
 
-    async def trip(questions: Sequence[int]) -> list[int]:
+    async def gpu_batch(questions: Sequence[int]) -> list[int]:
         taken.append(list(questions))
         await asyncio.sleep(0.01)
         return [10 * each for each in questions]
 
     async def main() -> list[int]:
-        together = Together(answer=trip, pause=0.01)
+        together = Batcher(answer=gpu_batch, pause=0.01)
         first = await asyncio.gather(*map(together.ask, (1, 2, 3)))
         later = together.ask(4)
         dropped = together.ask(5)
@@ -83,7 +83,7 @@ def test_a_question_at_the_end_of_a_trip_is_answered(turns: int) -> None:
         return questions
 
     async def main() -> int:
-        together = Together(answer=answer)
+        together = Batcher(answer=answer)
         assert await together.ask(1) == 1
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -95,12 +95,12 @@ def test_a_question_at_the_end_of_a_trip_is_answered(turns: int) -> None:
 def test_a_trip_begins_when_nobody_has_asked_for_a_pause() -> None:
     taken: list[list[int]] = []
 
-    async def trip(questions: Sequence[int]) -> Sequence[int]:
+    async def gpu_batch(questions: Sequence[int]) -> Sequence[int]:
         taken.append(list(questions))
         return questions
 
     async def main() -> None:
-        together = Together(answer=trip, pause=0.5)
+        together = Batcher(answer=gpu_batch, pause=0.5)
         first = together.ask(1)
         await asyncio.sleep(0.01)
         await asyncio.gather(first, together.ask(2))
@@ -122,7 +122,7 @@ def test_batches_are_of_a_size_and_so_many_at_once() -> None:
         return questions
 
     async def main() -> list[int]:
-        together = Together(answer=answer, at_once=2, most=4)
+        together = Batcher(answer=answer, at_once=2, most=4)
         return await asyncio.gather(*map(together.ask, range(10)))
 
     assert asyncio.run(main()) == list(range(10))
@@ -133,11 +133,11 @@ def test_batches_are_of_a_size_and_so_many_at_once() -> None:
     "kind", [InfrastructureError, TimeIsUpError, MachinesGoneError, RuntimeError]
 )
 def test_a_trip_that_fails_fails_for_all_who_asked(kind: type[Exception]) -> None:
-    async def trip(questions: Sequence[int]) -> list[int]:
+    async def gpu_batch(questions: Sequence[int]) -> list[int]:
         raise kind(f"no GPU for {len(questions)}")
 
     async def main() -> list[BaseException | int]:
-        together = Together(answer=trip)
+        together = Batcher(answer=gpu_batch)
         return await asyncio.gather(*map(together.ask, (1, 2)), return_exceptions=True)
 
     found = asyncio.run(main())
@@ -145,11 +145,11 @@ def test_a_trip_that_fails_fails_for_all_who_asked(kind: type[Exception]) -> Non
 
 
 def test_nobody_waits_for_a_trip_that_broke() -> None:
-    async def trip(questions: Sequence[int]) -> list[int]:
+    async def gpu_batch(questions: Sequence[int]) -> list[int]:
         return [*questions][1:]
 
     async def main() -> None:
-        await asyncio.wait_for(Together(answer=trip).ask(1), 5)
+        await asyncio.wait_for(Batcher(answer=gpu_batch).ask(1), 5)
 
     with pytest.raises(ValueError, match="shorter"):
         asyncio.run(main())

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gpu_emulator.values import Budget
 from harness.run.emulator_jobs import Emulation, JobBuffer
+from harness.run.gpu.gpu_batch import GpuBatch, TripCase
 from harness.run.gpu.packing import Answers, AnswersError, manifest_bytes, read_answers, read_head
-from harness.run.gpu.trip import Trip, TripCase
 from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.kernel import Config
@@ -40,7 +40,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def trip() -> Trip:
+def gpu_batch() -> GpuBatch:
     emulation = Emulation(
         ptx="0" * 64,
         entry="k",
@@ -77,14 +77,14 @@ def trip() -> Trip:
         cubin_sha256="1" * 64,
     )
     case = TripCase(cell=cell, compiled=row, launch=0)
-    return Trip(
+    return GpuBatch(
         launches=(Launch(emulation=emulation, tensors=()),),
         cases=(case, TripCase(cell=cell, compiled=row, problem="no inputs"), case),
         command="triage run",
     )
 
 
-TRIP = trip()
+TRIP = gpu_batch()
 PACK = sha256(manifest_bytes(TRIP))
 HEAD: dict[str, Any] = {"results": 1, "pack": PACK, "cases": 2, "gpu": GPU}
 BLOB = {"blob": sha256(OUTPUT), "size": 4, "data": base64.b64encode(zlib.compress(OUTPUT)).decode()}

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_emulator.values import Budget, Fault, Place, Race, Schedule
 from harness.run.emulator_jobs import Emulation, JobBuffer, Ran, RunTrial
-from harness.run.gpu.cubin_judging import Freedom, Referee, judge_digests
+from harness.run.gpu.cubin_judging import Freedom, PtxReference, judge_digests
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, RunEvidence, Trusted
@@ -56,7 +56,7 @@ def referee(
     trusted: tuple[Trusted, ...] = (),
     more: Any = (),
     **changes: Any,
-) -> Referee:
+) -> PtxReference:
     arrays = [BEFORE.view(np.uint32), RIGHT, WRONG, OTHER, *more]
     contents = {name_of(each): each.tobytes() for each in arrays}
     tensor = Argument(
@@ -76,7 +76,7 @@ def referee(
     )
     launch = Launch(emulation=emulation, tensors=(tensor,), trusted=trusted)
     evidence = RunEvidence(launch=launch, ran=runs, contents=contents)
-    return Referee(
+    return PtxReference(
         cases=(),
         gpu=GPU,
         evidence=evidence,
@@ -97,7 +97,7 @@ def stopped(words: str, status: Any, **changes: Any) -> Measured:
     return Measured(words=words, runs=(GpuRun(case=0, run=None, status=status, **changes),))
 
 
-def verdicts(who: Referee, *cases: Measured) -> list[Judgement]:
+def verdicts(who: PtxReference, *cases: Measured) -> list[Judgement]:
     bench = replace(who, cases=cases)
     return [bench.judge(case) for case in cases]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from harness.cells.matrix_rules import Rules, by_information
-from harness.cells.places import RunProgress, Steering, Treatment
+from harness.cells.places import CellOptions, RunPolicy, RunProgress
 from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import CapturePlace, Plan, PlannedCell
@@ -28,7 +28,7 @@ _MOST_HELD = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
-class MatrixSteering(Steering):
+class MatrixSteering(RunPolicy):
     """Keeps account of every cell of one run of a matrix.
 
     `run` is None where nothing is to be stored. `excluded` has the cells that were left out, with
@@ -141,7 +141,7 @@ class MatrixSteering(Steering):
         rows: list[Row] = []
         for cell, at in cells:
             record = last.get(at.cell)
-            how = self.rules.treatment(at)
+            how = self.rules.override_of(at)
             identity = self._identities.of(cell, at.cell, how.repeat or 1)
             result = carried(record, identity, self._limits(how)[1])
             if record is None or result is None:
@@ -168,14 +168,14 @@ class MatrixSteering(Steering):
         self._same.clear()
         self._again.clear()
 
-    def treatment(self, cell: PlannedCell) -> Treatment:
+    def cell_options(self, cell: PlannedCell) -> CellOptions:
         """Limits and number of runs as the overrides say."""
         at = coordinates_of(cell)
-        how = self.rules.treatment(at)
+        how = self.rules.override_of(at)
         limits, label = self._limits(how)
         repeat = how.repeat or 1
         identity = self._identities.of(cell, at.cell, repeat)
-        return Treatment(
+        return CellOptions(
             limits=None if limits == self.bench.limits else limits,
             repeat=repeat,
             evidence={CELL: identity, LIMITS: label},

@@ -1,4 +1,4 @@
-"""One trip to a GPU: launches with their inputs, and the cubins that get them."""
+"""One batch to a GPU: launches with their inputs, and the cubins that get them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TripCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trip:
+class GpuBatch:
     """What goes to a GPU together, and the command that asked for it.
 
     `timings` are numbers of `cases` that are timed in turns, `samples` times each. `sanitize`: each
@@ -109,7 +109,7 @@ class Trip:
         *,
         is_witness: bool = False,
         evidence: Mapping[str, str] | None = None,
-    ) -> Trip:
+    ) -> GpuBatch:
         """With one more cell, which gets this launch; a text says why there is none for it."""
         launches, number, problem = self.launches, None, None
         if isinstance(launch, str):
@@ -138,7 +138,7 @@ class Trip:
         levels: Sequence[int] = (),
         *,
         is_witnessed: bool = True,
-    ) -> Trip:
+    ) -> GpuBatch:
         """With more cells at these levels of optimisation, assembled on the benches.
 
         What cannot be launched, or not assembled, is a case with a problem.
@@ -154,44 +154,45 @@ class Trip:
                 if is_witness:
                     witnesses.add(str(variant.cell))
         results = await in_parallel(evaluate(bench, cell) for bench, cell, _, _ in jobs)
-        trip = self
+        gpu_batch = self
         for (_, cell, is_witness, launch), result in zip(jobs, results, strict=True):
-            trip = trip.with_case(
+            gpu_batch = gpu_batch.with_case(
                 cell.cell, result.row, launch, is_witness=is_witness, evidence=dict(result.evidence)
             )
-        return trip
+        return gpu_batch
 
-    def timed(self) -> Trip:
+    def timed(self) -> GpuBatch:
         """With the cases that were added since the last time timed in turns."""
         first = max((number + 1 for group in self.timings for number in group), default=0)
         return replace(self, timings=(*self.timings, tuple(range(first, len(self.cases)))))
 
 
-def manifest(trip: Trip) -> dict[str, Any]:
+def manifest(gpu_batch: GpuBatch) -> dict[str, Any]:
     """What `pack.json` says: all that the runner needs, and no more."""
-    place = {id(case): number for number, case in enumerate(trip.carried)}
+    place = {id(case): number for number, case in enumerate(gpu_batch.carried)}
     timings = [
-        [place[id(trip.cases[n])] for n in group if trip.cases[n].cubin] for group in trip.timings
+        [place[id(gpu_batch.cases[n])] for n in group if gpu_batch.cases[n].cubin]
+        for group in gpu_batch.timings
     ]
     return {
         "pack": 1,
-        "limit": trip.limit,
-        "repeats": trip.repeats,
-        "samples": trip.samples,
-        **({"sanitize": True} if trip.sanitize else {}),
-        **({"keeps": True} if trip.keeps else {}),
+        "limit": gpu_batch.limit,
+        "repeats": gpu_batch.repeats,
+        "samples": gpu_batch.samples,
+        **({"sanitize": True} if gpu_batch.sanitize else {}),
+        **({"keeps": True} if gpu_batch.keeps else {}),
         "timings": [group for group in timings if group],
         "launches": [
-            {**_launch(launch.emulation), "digest": launch.digest} for launch in trip.launches
+            {**_launch(launch.emulation), "digest": launch.digest} for launch in gpu_batch.launches
         ],
         "cases": [
             {
                 "name": str(case.cell),
                 "launch": case.launch,
-                "entry": trip.launches[case.launch or 0].emulation.entry,
+                "entry": gpu_batch.launches[case.launch or 0].emulation.entry,
                 "cubin": case.cubin,
             }
-            for case in trip.carried
+            for case in gpu_batch.carried
         ],
     }
 
