@@ -1,6 +1,6 @@
 """The vote on what a program computes: its PTX, and the SASS of each level, all emulated.
 
-Where a GPU votes in place of SASS, the PTX alone is emulated here, and `launching.py` counts.
+Where a GPU votes in place of SASS, the PTX alone is emulated here, and `on_gpu.py` counts.
 Runs in a fork of the emulator's process (`harness.run.child.serving`), under limits. Answers are
 written one by one: what ends the process costs one program, not a batch.
 """

@@ -241,7 +241,11 @@ class CaptureDispatcher:
         if bench.deadline is None:
             return None
         seconds = bench.deadline - asyncio.get_running_loop().time()
-        return seconds + self.launch_timeout + bench.limits.timeout
+        return seconds + self._grace()
+
+    def _grace(self) -> float:
+        """Seconds that launch code and a compiler are given after the time is up."""
+        return self.launch_timeout + self.run.bench.limits.timeout
 
     def _task(self, indices: Sequence[int]) -> CaptureTask:
         places = [self.plan.places[index] for index in indices]
