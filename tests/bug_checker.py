@@ -39,7 +39,8 @@ _FIRST_SEEN = (
 _NEWEST_TESTABLE = (
     r"Still present in (\S+), the newest testable ?(?:\S+)?; (\S+) ends with: (.*?)\." + _NEXT
 )
-_GONE = r"Gone from (.+?) on, which ends with: (.*?)\." + _NEXT
+_WORKS_AGAIN = r"Gone from (.+?) on, which ends with: (.*?); works again from (.+?) on\." + _NEXT
+_GONE = r"Gone from (.+?) on, which ends with: ((?:(?!; works again from).)*?)\." + _NEXT
 _AGAIN = r"It failed, worked, and failed again: without it between: (.+?)\.(?= |$)"
 
 
@@ -242,6 +243,7 @@ class _Claims:
             (r"Still present in the newest there is, (\S+)\.(?= |$)", self.newest),
             (r"Still present in the newest that was tried, (\S+)\.(?= |$)", self.newest_tried),
             (_NEWEST_TESTABLE, self.newest_testable),
+            (_WORKS_AGAIN, self.works_again),
             (_GONE, self.gone),
             (r"Untestable between: (.+?)\.(?= |$)", self.untestable),
             (r"Not tried between: (.+?)\.(?= |$)", self.not_tried),
@@ -319,6 +321,17 @@ class _Claims:
         assert not [v for v in above if self.of(v) in (BAD, GOOD)]
         self._ends_with(above[0], reason)
         assert listed.endswith((above[0], "versions)"))
+
+    def works_again(self, listed: str, reason: str, fixed: str) -> None:
+        """It turns into another failure, and that one ends."""
+        newest = self.all_bad()[-1]
+        above = self.tried[self.tried.index(newest) + 1 :]
+        works = next(v for v in above if self.of(v) == GOOD)
+        others = [v for v in above[: above.index(works)] if self.of(v) == OTHER]
+        self.change(newest, others[0], listed)
+        self.change(others[-1], works, fixed)
+        self._ends_with(others[0], reason)
+        self.fixed = works
 
     # --- what lies between
 

@@ -113,14 +113,20 @@ class Boundary:
     @property
     def left(self) -> Boundary | None:
         """Where it went, and another failure came; None where what comes after it works."""
-        if not self.turned:
-            return None
-        first = self.turned[0]
+        return self._part(self.before, self.turned[0]) if self.turned else None
+
+    @property
+    def works_again(self) -> Boundary:
+        """Where the other failures that it turned into end; the same where it did not turn."""
+        return self._part(self.turned[-1], self.after) if self.turned else self
+
+    def _part(self, before: int, after: int) -> Boundary:
+        inside = range(before + 1, after)
         return Boundary(
-            before=self.before,
-            after=first,
-            holes=tuple(index for index in self.holes if index < first),
-            unprobed=tuple(index for index in self.unprobed if index < first),
+            before=before,
+            after=after,
+            holes=tuple(index for index in self.holes if index in inside),
+            unprobed=tuple(index for index in self.unprobed if index in inside),
         )
 
 
@@ -398,7 +404,7 @@ def _end(line: VersionHistory, tool: str) -> str:
         reason = _plain(line.reason_of(left.after))
         return (
             f"Gone from {bound_words(line, left)} on, which ends with: {reason}; works again from "
-            f"{bound_words(line, finding.fix)} on."
+            f"{bound_words(line, finding.fix.works_again)} on."
         )
     if finding.fix is not None:
         return f"First fixed: {bound_words(line, finding.fix)}."
