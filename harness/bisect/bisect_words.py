@@ -12,6 +12,7 @@ from harness.bisect.search import Boundary, Finding, Tally, bounds_said, confide
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.followed import PAIRING, FollowedFailure, is_followable, measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
+from harness.tables.summary import plural
 from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -93,7 +94,9 @@ def report_line(report: BisectReport) -> str:
     if sides and len({report.version(side).partition("+")[2] for side in sides}) > 1:
         parts.append("The sides are of two distributions: each may have changes of its own.")
     if finding.unprobed:
-        parts.append(f"{len(finding.unprobed)} versions were not tried (--sweep tries all).")
+        count = plural(len(finding.unprobed), "version")
+        verb = "was" if len(finding.unprobed) == 1 else "were"
+        parts.append(f"{count} {verb} not tried (--sweep tries all).")
     return " ".join(filter(None, parts))
 
 

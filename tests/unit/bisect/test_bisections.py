@@ -157,7 +157,8 @@ def test_a_version_that_fails_otherwise_is_no_fix_and_was_tested() -> None:
     assert "Untestable between: none." in said
     said = report_line(report("+xte.+"))
     assert "Gone from any of 13.2.0, 13.3.0 on, which ends with" in said
-    assert "works again from any of 13.2.0, 13.4.0, 13.5.0 on." in said
+    # 13.3.0 does not work: whatever 13.2.0 does, it is not since then that it works.
+    assert "works again from any of 13.4.0, 13.5.0 on." in said
 
 
 def test_gone_is_not_fixed_in_the_document_either() -> None:
