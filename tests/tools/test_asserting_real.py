@@ -210,3 +210,34 @@ def test_a_file_of_tests_that_cannot_be_imported_says_why(triage: Triage) -> Non
     assert done.returncode == 2
     assert "test_x.py:1: the launch raised ModuleNotFoundError" in done.stderr
     assert "No module named 'not_installed'; a package of that name: pip" in done.stderr
+
+
+def test_memory_that_a_refused_launch_would_fill_is_not_called_unwritten(triage: Triage) -> None:
+    (triage.folder / "chain.py").write_text("""
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill(x, FAR: tl.constexpr):
+    at = tl.arange(0, 256)
+    tl.store(x + at, 1.0)
+    tl.store(x + FAR + at, 1.0)
+
+
+@triton.jit
+def double(x, out):
+    at = tl.arange(0, 256)
+    tl.store(out + at, 2 * tl.load(x + at))
+
+
+def launch(*, far=1 << 20):
+    x, out = (torch.empty(256, device="cuda") for _ in range(2))
+    fill[(1,)](x, FAR=far)
+    double[(1,)](x, out)
+""")
+    done = triage("run", "chain.py", "--sm", "80", "--triton", "installed", "--json")
+    rows = {row["kernel"]: row["run"] for row in msgspec.json.decode(done.stdout)["runs"]}
+    assert "fill was not executed whole (as they were" in done.stderr
+    assert rows == {"chain.py::fill": "memory_fault", "chain.py::double": "as_interpreted"}

@@ -267,6 +267,9 @@ class HandedLaunches:
         # What leaves all as it was may have had to write to any of them.
         number = len(self.launches)
         self.following.wrote(number, storages, written or range(len(storages)))
+        if not launch.is_whole:
+            # The programs that were not executed may be those that fill them.
+            self.snapshots.forget(storages)
 
     def _interpret_into(self, path: Path, call: _Call, storages: list[Any]) -> NoReturn:
         """Interpret a launch in this fork, on its own copy of all tensors."""
@@ -419,6 +422,11 @@ class Snapshots:
             storage = tensor.detach().untyped_storage()
             if 0 < storage.nbytes() <= _LARGEST:
                 self._empty[storage.data_ptr()] = hashlib.sha256(_bytes(storage)).hexdigest()
+
+    def forget(self, storages: Iterable[Any]) -> None:
+        """From now on something may have been written to them."""
+        for storage in storages:
+            self._empty.pop(storage.data_ptr(), None)
 
     def keep(self, storage: Any) -> dict[str, Any]:
         """Write one storage, unless its bytes are written already.
