@@ -61,6 +61,7 @@ from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow
 from harness.values.kernel import Config, ConfigFilter
+from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, GPU, SASS
 
 PAGE = Path(__file__).parents[1] / "docs" / "measured" / "run-corpus.md"
@@ -73,6 +74,8 @@ TARGETS = ("80", "90a", "100a", "120a")
 TRITONS = ("3.9.0", "3.6.0")
 PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.3.73", "13.5.37")
 SEED = 29
+PROGRAMS = 24
+"""The most programs of a grid that are executed, evenly spread over it."""
 CONFIGS = 3
 """So many configs are tried where the first ones do not compile."""
 HOW = CompileOptions(jobs=1, command="checks/run_corpus.py")
@@ -170,36 +173,44 @@ def fill(path: Path, options: argparse.Namespace) -> None:
     known, ends = read_rows(path), time.monotonic() + options.time
     ptxas = options.ptxas if options.on == SASS or options.pack else []
     together = 1 if ptxas else TOGETHER
-    for triton in options.triton:
-        for sm in options.sm:
-            words = SelectionOptions(kernel=options.kernel, sm=[sm], triton=[triton], ptxas=ptxas)
-            every = list(select_all(words))
-            if options.sample is not None:
-                every = random.Random(SEED).sample(every, min(options.sample, len(every)))
-            wanted = [one for one in every if is_wanted(known, one, options)]
-            for first in range(0, len(wanted), together):
-                left = wanted[first : first + together]
-                if time.monotonic() > ends:
-                    return
-                for number in range(CONFIGS):
-                    chosen = [replace(one, config=Nth(number=number)) for one in left]
-                    if options.pack:
-                        left = [one for one in chosen if not is_packed(one, options.pack)]
-                        continue
-                    rows = execute(path, chosen, ptxas) if chosen else {}
-                    left = [one for one in left if is_refused_all(rows, one.repro.name)]
+    # Targets of one launch share its inputs and what the interpreter makes of them.
+    targets = [[sm] for sm in options.sm] if ptxas else [options.sm]
+    for triton, sm in itertools.product(options.triton, targets):
+        words = SelectionOptions(kernel=options.kernel, sm=sm, triton=[triton], ptxas=ptxas)
+        every = list(select_all(words))
+        if options.sample is not None:
+            every = random.Random(SEED).sample(every, min(options.sample, len(every)))
+        wanted = [wanted_of(known, one, options) for one in every]
+        wanted = [one for one in wanted if one.targets]
+        for first in range(0, len(wanted), together):
+            left = wanted[first : first + together]
+            if time.monotonic() > ends:
+                return
+            for number in range(CONFIGS):
+                chosen = [replace(one, config=Nth(number=number)) for one in left]
+                if options.pack:
+                    left = [one for one in chosen if not is_packed(one, options.pack)]
+                    continue
+                rows = execute(path, chosen, ptxas) if chosen else {}
+                left = [refused_of(rows, one) for one in left]
+                left = [one for one in left if one.targets]
 
 
-def is_wanted(known: dict[Place, Row], one: Selection, options: argparse.Namespace) -> bool:
-    """Whether there is no row of this kernel, target and Triton yet, or one that is to be again."""
-    if options.pack:
-        return not pack_of(one, options.pack).is_file()
-    names = one.repro.name, str(one.targets[0]), one.compilers[0].version
-    rows = [known.get((*names, ptxas)) for ptxas in (options.ptxas if options.on == SASS else [""])]
-    return any(
-        row is None or row["run"] in options.again or (options.older and is_older(row))
-        for row in rows
-    )
+def wanted_of(known: dict[Place, Row], one: Selection, options: argparse.Namespace) -> Selection:
+    """With the targets of which there is no row yet, or one that is to be again."""
+
+    def is_wanted(target: Target) -> bool:
+        if options.pack:
+            return not pack_of(replace(one, targets=(target,)), options.pack).is_file()
+        names = one.repro.name, str(target), one.compilers[0].version
+        every = options.ptxas if options.on == SASS else [""]
+        rows = [known.get((*names, ptxas)) for ptxas in every]
+        return any(
+            row is None or row["run"] in options.again or (options.older and is_older(row))
+            for row in rows
+        )
+
+    return replace(one, targets=tuple(filter(is_wanted, one.targets)))
 
 
 def is_older(row: Row) -> bool:
@@ -237,8 +248,8 @@ def execute(path: Path, selections: Sequence[Selection], ptxas: Sequence[str]) -
     for one in selections:
         name = one.repro.name
         said = [each for each in failures if ptxas or name in each]
-        for version in ptxas or [""]:
-            place = {"target": str(one.targets[0]), "triton": one.compilers[0].version}
+        for target, version in itertools.product(one.targets, ptxas or [""]):
+            place = {"target": str(target), "triton": one.compilers[0].version}
             row = {"kernel": name, **place, "ptxas": version, "run": "not_run"}
             if place_of(row) not in found and said:
                 keep({**row, "run_reason": said[0]})
@@ -250,7 +261,7 @@ async def run_all(
 ) -> tuple[str, ...]:
     """What could not be captured, in words."""
     trials = trials_of(read_schedules(DEFAULT), races=True)
-    budget = Budget(max_instructions=INSTRUCTIONS)
+    budget = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
     with Store.open(home_dir()) as store:
         try:
             done = await run_selections(
@@ -384,10 +395,15 @@ def raw(values: Array) -> Array:
     return np.ascontiguousarray(values)[..., None].view(np.uint8)
 
 
-def is_refused_all(rows: dict[Place, Row], kernel: str) -> bool:
-    """Whether its config compiles nowhere."""
-    own = [row for row in rows.values() if row["kernel"] == kernel]
-    return bool(own) and all(map(is_refused, own))
+def refused_of(rows: dict[Place, Row], one: Selection) -> Selection:
+    """With the targets for which its config does not compile."""
+
+    def is_refused_for(target: Target) -> bool:
+        place = (one.repro.name, str(target))
+        own = [row for row in rows.values() if (row["kernel"], row["target"]) == place]
+        return bool(own) and all(map(is_refused, own))
+
+    return replace(one, targets=tuple(filter(is_refused_for, one.targets)))
 
 
 def is_refused(row: Row | None) -> bool:
