@@ -16,7 +16,6 @@ from harness.cli.output import print_json, print_line, print_note, print_said
 from harness.cli.progress.steps import preparing, working
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
-from harness.frontends.file_front_end import PassedOnFrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.io.files.locations import cache_dir
 from harness.io.packages.versions import split_distribution
@@ -38,7 +37,7 @@ from harness.io.toolchains.installed import (
 )
 from harness.tables.said import Block, GridColumn, SaidGrid, say
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
-from harness.values.toolchain import NO_ASSEMBLER, PTXAS, TRITON
+from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON
 
 
 @click.group("toolchain", epilog=examples(__doc__))
@@ -178,8 +177,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def _compilers() -> list[str]:
     """The kinds of compilers that have versions, longest names first: one may begin another."""
-    versioned = (kind for kind in kinds() if not isinstance(front_end(kind), PassedOnFrontEnd))
-    return sorted(versioned, key=len, reverse=True)
+    return sorted((kind for kind in kinds() if kind != PTX), key=len, reverse=True)
 
 
 def _assemblers() -> dict[str, BackEnd]:

@@ -7,10 +7,9 @@ bisection, blame, reduction, reports) speaks to this class, and to no compiler.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from packaging.version import Version
@@ -19,96 +18,15 @@ from harness.frontends.back_end import BackEnd, Versions
 from harness.frontends.bench import Kept, Sessions, Workbench
 from harness.frontends.plan import CapturePlace, Plan
 from harness.frontends.readings import PtxReading
-from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
+from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import SourceForm
-from harness.io.processes.hub import Hub, ResourceLimits
+from harness.io.processes.hub import Hub
 from harness.values.errors import UsageError
-from harness.values.execution import Departure, Interpretation
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
 from harness.values.toolchain import Assembler, Compiler, Environment
 from harness.values.verdict import Stage, Verdict
-
-
-class Interpreter(ABC):
-    """Runs a launch on small real inputs, on the CPU, in children of its own."""
-
-    @abstractmethod
-    async def compare_configs(
-        self,
-        bench: Workbench,
-        code: LaunchCode,
-        *,
-        kernels: Sequence[str],
-        target: Target,
-        compiler: Compiler,
-    ) -> Interpretation:
-        """Compare the configs of the kernels with these names or patterns, as `target` sees them.
-
-        What was found is kept by content, unless the launch code raised or the time was too short.
-
-        Raises:
-            InfrastructureError: the interpreter cannot be started here.
-        """
-
-    @abstractmethod
-    async def compare_variants(
-        self,
-        bench: Workbench,
-        original: LaunchCode,
-        others: Sequence[LaunchCode],
-        *,
-        target: Target,
-        compiler: Compiler,
-    ) -> list[Departure]:
-        """Compare what a launch returns with what each variant of it does, on the same inputs.
-
-        Variants differ in overrides and in injected configs. What was found is kept by content,
-        unless a variant could not be compared.
-
-        Raises:
-            InfrastructureError: the interpreter cannot be started here.
-        """
-
-    @abstractmethod
-    async def capture(
-        self, bench: Workbench, code: LaunchCode, target: Target, compiler: Compiler
-    ) -> CapturedLaunch:
-        """What the launch code launches, compiled and not interpreted.
-
-        Raises:
-            CaptureError: the launch code hung or ended its process.
-            InfrastructureError: this compiler cannot be imported here.
-        """
-
-    @abstractmethod
-    def launch_key(
-        self, kind: str, code: LaunchCode, message: Mapping[str, object], compiler: Compiler
-    ) -> str:
-        """By what an answer to `message` is kept: all that the child is sent, and what runs it."""
-
-    @abstractmethod
-    def interpreter_environment(self, compiler: Compiler) -> Mapping[str, str]:
-        """The variables that launch code sees there."""
-
-    @abstractmethod
-    async def run_with_values(
-        self,
-        what: Literal["launching", "reference"],
-        bench: Workbench,
-        compiler: Compiler,
-        folder: Path,
-        limits: ResourceLimits,
-    ) -> JobResult:
-        """Run a launch function once, and hand each launch to the caller; or a reference function.
-
-        `request.json` in the folder says with which values; see `harness.run.inputs` and
-        `harness.run.references`. The folder of the result, with what was printed, is the caller's.
-
-        Raises:
-            InfrastructureError: the child could not be kept alive.
-        """
 
 
 class PartLowering(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,11 +46,11 @@ class FrontEnd(Versions[Compiler]):
     `--kernel` takes; Python files are taken that import one of `modules`. `stages` are what it
     lowers a kernel through, in order, whatever the target. `options` of a config leave the kernel's
     meaning alone. `levels` are those at which a kernel can be reduced besides what the assembler
-    takes, and `source_form` is how it writes one as a file, where it can. `interpreter`
-    runs its launches with values beside its compiler, where that can be done. `patches`: its
-    kernels are Python with a tuner, whose source a patch can change. `back_ends` are all that
-    `back_end` may name. `issue_fields` are the headings of its form of an issue, which the template
-    `report/KIND.md.j2` fills; none where it has no form of its own.
+    takes, and `source_form` is how it writes one as a file, where it can. One that `interprets` is
+    an `InterpretedFrontEnd`, which runs its launches with values. `patches`: its kernels are Python
+    with a tuner, whose source a patch can change. `back_ends` are all that `back_end` may name.
+    `issue_fields` are the headings of its form of an issue, which the template `report/KIND.md.j2`
+    fills; none where it has no form of its own.
     """
 
     back_ends: tuple[BackEnd, ...]
@@ -143,7 +61,7 @@ class FrontEnd(Versions[Compiler]):
     levels: tuple[str, ...] = ()
     source_form: SourceForm | None = None
     issue_fields: tuple[str, ...] = ()
-    interpreter: Interpreter | None = None
+    interprets: bool = False
     patches: bool = False
 
     def back_end(self, target: Target) -> BackEnd:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from packaging.version import Version
 
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
 from harness.frontends.base import FrontEnd
@@ -18,10 +15,9 @@ from harness.frontends.bench import Kept, Sessions, Workbench, content_key
 from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.processes.hub import Hub
-from harness.values.errors import UsageError
 from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.outcome import Capture, LaunchFacts, Lowering
-from harness.values.toolchain import Assembler, Compiler
+from harness.values.toolchain import Assembler
 
 
 def repro_of_file(
@@ -135,27 +131,3 @@ class FileFrontEnd(FrontEnd):
             record=record.key,
             target=str(launch.request),
         )
-
-
-class PassedOnFrontEnd(FileFrontEnd):
-    """A front end of files that an assembler takes as they are: nothing is lowered."""
-
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        return []
-
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        raise UsageError(f"{spec}: {self.title} has no versions of a compiler")
-
-    def installed(self) -> list[Compiler]:
-        return []
-
-    def default(self) -> Compiler:
-        return self.install("")
-
-    def install(self, version: Version | str) -> Compiler:
-        return Compiler(kind=self.kind, version="", origin=self.kind)
-
-    def read(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - it is called by mistake only
-        raise AssertionError(f"{self.title} is what the assembler takes: nothing is lowered")
-
-    judge = install_line = config_line = read

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from harness.frontends.back_end import BackEnd
-from harness.frontends.base import FrontEnd, Interpreter
+from harness.frontends.base import FrontEnd
 from harness.frontends.bench import Sessions, Workbench
 from harness.frontends.plan import CapturePlace, Plan
 from harness.io.processes.hub import Hub
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from harness.frontends.captured_front_end import FileForm
+    from harness.frontends.interpreting import InterpretedFrontEnd
 
 GROUP = "kernel_triage.front_ends"
 _OURS = {
@@ -36,14 +37,12 @@ _OURS = {
     "tilelang": "harness.frontends.tilelang.front_end:TILELANG_FRONT_END",
     "cutedsl": "harness.frontends.cutedsl.front_end:CUTEDSL_FRONT_END",
     "cutile": "harness.frontends.cutile.front_end:CUTILE_FRONT_END",
-    "tileir": "harness.frontends.cutile.tile_ir:TILE_IR_FRONT_END",
 }
 # What of them takes files and modules, so that a name is looked up without loading every front end.
 _SUFFIXES: dict[str, tuple[str, ...]] = {
     TRITON: (".ttir", ".ttgir"),
     PTX: (".ptx",),
     NVCC: (".cu",),
-    "tileir": (".tileirbc", ".tileir"),
 }
 _MODULES = {"tilelang": ("tilelang",), "cutedsl": ("cutlass",), "cutile": ("cuda.tile",)}
 
@@ -126,16 +125,16 @@ def form_of(kind: str) -> FileForm:
     return front.source_form
 
 
-def interpreter_for(compiler: Compiler) -> Interpreter:
-    """What runs launches of a compiler's kernels with values.
+def interpreter_for(compiler: Compiler) -> InterpretedFrontEnd:
+    """The front end that runs launches of a compiler's kernels with values.
 
     Raises:
         UsageError: nothing does.
     """
     front = front_end(compiler.kind)
-    if front.interpreter is None:
+    if not front.interprets:
         raise UsageError(f"launches of {front.title} cannot be run with values")
-    return front.interpreter
+    return cast("InterpretedFrontEnd", front)
 
 
 def unassembled(front: FrontEnd) -> str:

@@ -54,7 +54,7 @@ def _is_executable(place: CapturePlace, on: str | None) -> bool:
     repro = place.selection.repro
     if repro.ptx:
         return takes_cubins(on) and bool(repro.inputs)
-    return place.variant is None and front_end(repro.front_end).interpreter is not None
+    return place.variant is None and front_end(repro.front_end).interprets
 
 
 async def _execute(

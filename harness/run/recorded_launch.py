@@ -56,7 +56,7 @@ def require_values(selection: Selection) -> None:
     """
     repro = selection.repro
     compiler = front_end(repro.front_end)
-    if not repro.ptx and compiler.interpreter is None:
+    if not repro.ptx and not compiler.interprets:
         stage = "ptx" if "ptx" in compiler.stages else "cubin"
         raise UsageError(
             f"{repro.name}: launches of {compiler.title} cannot be run with values; a cell's "

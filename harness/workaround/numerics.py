@@ -51,7 +51,7 @@ class Judge:
             reason = f"{names}: the source's meaning is left alone; the compiler may still be wrong"
             return Numerics(known=Equivalence.COMPILED, reason=reason)
         front = front_end(self.trials.home.compiler.kind)
-        if front.interpreter is None:
+        if not front.interprets:
             return _not_checked(f"{front.title} has no interpreter to compare the results with")
         key = (launch, tiles)
         if key not in self._known:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd
-from harness.frontends.bench import Kept, Workbench
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.cutile.source import FILES, CuTileForm
-from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, read_tile_ir, tileiras_in
+from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
@@ -97,7 +97,9 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         return replace(super().evidence(launch, job), flags=options)
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        return read_tile_ir(bench, lowering, ptx)
+        kernel = str(lowering.value.metadata["entry"])
+        reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
+        return bench.keep("ptx", content_key(tileir=ptx, kernel=kernel), reading, {})
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         options = {name: value for name, value in config.items if name in self.options}

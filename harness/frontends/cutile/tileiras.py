@@ -21,8 +21,7 @@ from harness.frontends.back_end import PTXAS_BACK_END, BackEnd, LoweredProgram
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.partners import PINS
-from harness.frontends.readings import PtxReading
-from harness.io.packages.versions import LATEST, exact_version
+from harness.io.packages.versions import exact_version
 from harness.io.toolchains.environments import planned_environment
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import check_in_wheel, check_ptxas
@@ -30,7 +29,7 @@ from harness.judging.judge import CellEvidence, after, death_signal, failed, jud
 from harness.judging.ptxas.ptxas_log import parse_ptxas_log
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError
-from harness.values.outcome import Assembly, Lowering, ProcessEnd, Resources, signal_name
+from harness.values.outcome import Assembly, ProcessEnd, Resources, signal_name
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
@@ -76,9 +75,7 @@ class _Tileiras(BackEnd):
     title = TILEIRAS
     takes = "tileir"
     code = "Tile IR"
-
-    def __init__(self, default: str) -> None:
-        self.default = default
+    default = BUNDLED
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return _PINS.available(prereleases=prereleases)
@@ -185,13 +182,6 @@ def _notes(files: Mapping[str, Path]) -> dict[str, object]:
     return {"tmem_size": facts.tmem_columns} if is_known else {}
 
 
-def read_tile_ir(bench: Workbench, lowering: Kept[Lowering], program: str) -> Kept[PtxReading]:
-    """What is known of a program, by its sha256: the kernel's name."""
-    kernel = str(lowering.value.metadata["entry"])
-    reading = PtxReading(facts=None, body_sha256=program, kernel=kernel)
-    return bench.keep("ptx", content_key(tileir=program, kernel=kernel), reading, {})
-
-
 def _described(path: Path, origin: str) -> Assembler:
     names = (_PACKAGE, _NVVM)
     return _assembler(path, origin, {name: _version_of(path, name) for name in names})
@@ -278,6 +268,4 @@ def _apart(assembly: Assembly) -> tuple[str, Assembly | None]:
     return own, inner
 
 
-TILEIRAS_BACK_END: BackEnd = _Tileiras(BUNDLED)
-LATEST_BACK_END: BackEnd = _Tileiras(LATEST)
-"""tileiras as a cuTile brings it along, and by itself."""
+TILEIRAS_BACK_END: BackEnd = _Tileiras()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
 from harness.frontends.bench import Workbench
-from harness.frontends.file_front_end import PassedOnFrontEnd
+from harness.frontends.file_front_end import FileFrontEnd
 from harness.frontends.plan import CapturePlace, Plan, PlannedCell
 from harness.frontends.readings import read_stored
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT, repro_of
@@ -22,7 +25,7 @@ from harness.values.limits import limits_of
 from harness.values.toolchain import PTX, Compiler
 
 
-class _PtxFrontEnd(PassedOnFrontEnd):
+class _PtxFrontEnd(FileFrontEnd):
     kind = PTX
     title = "PTX"
     suffixes: tuple[str, ...] = (".ptx",)
@@ -31,8 +34,25 @@ class _PtxFrontEnd(PassedOnFrontEnd):
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
 
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return []
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        raise UsageError(f"{spec}: PTX has no versions of a compiler")
+
     def installed(self) -> list[Compiler]:
         return [self.install("")]
+
+    def default(self) -> Compiler:
+        return self.install("")
+
+    def install(self, version: Version | str) -> Compiler:
+        return Compiler(kind=PTX, version="", origin=PTX)
+
+    def read(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - it is called by mistake only
+        raise AssertionError("PTX is what the assembler takes: nothing is lowered")
+
+    judge = install_line = config_line = read
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         selection, repro = place.selection, place.selection.repro

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import mmap
 import os
 import platform
@@ -20,27 +19,24 @@ import site
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 from packaging.version import Version
 
 import harness
 from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
-from harness.frontends.base import Interpreter, PartLowering
+from harness.frontends.base import PartLowering
 from harness.frontends.bench import Kept, Workbench, content_key, has_died
-from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
-from harness.frontends.launch_code import capture_request, is_unchanged
+from harness.frontends.captured_front_end import OF_CHILDREN, keep_streams
+from harness.frontends.interpreting import InterpretedFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
-from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode, interpreter_of
+from harness.frontends.sessions import CapturedLaunch, JobResult, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
 from harness.frontends.triton.source import TritonForm, follow_passes, promises, stage_file
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON
-from harness.io.processes.hub import ResourceLimits
-from harness.io.processes.machine import is_confined, plain_environment, require_confinement
+from harness.io.processes.machine import is_confined, plain_environment
 from harness.io.toolchains.install import (
     available_wheels,
     bundled_nvdisasm,
@@ -55,9 +51,8 @@ from harness.io.toolchains.installed import find_installed, installed_versions
 from harness.judging.judge import failed, judge_lowering
 from harness.judging.messages import essence, first_error, is_parser_error, is_refusal, line_of
 from harness.values.errors import InfrastructureError
-from harness.values.execution import Departure, Interpretation, Operations
 from harness.values.kernel import Config, Repro
-from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
+from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd
 from harness.values.target import Target
 from harness.values.toolchain import INSTALLED, TRITON, Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
@@ -135,115 +130,13 @@ _OTHER_RELEASE = re.compile(
 )
 
 
-# Of what is measured between configs: raised when there is more of it.
-_CHECK_RULE = 3
-
-T = TypeVar("T")
-
-
-class _Interpreting(CapturedFrontEnd, Interpreter):
-    """The interpreter that is part of Triton: see `harness.frontends.base`."""
-
-    def interpreter_environment(self, compiler: Compiler) -> Mapping[str, str]:
-        return {**self.child_environment(compiler), "TRITON_INTERPRET": "1"}
-
-    async def run_with_values(
-        self,
-        what: Literal["launching", "reference"],
-        bench: Workbench,
-        compiler: Compiler,
-        folder: Path,
-        limits: ResourceLimits,
-    ) -> JobResult:
-        # A fork of the server imports the module, which confines itself to the folder.
-        capture = {"module": f"{self.module}.{what}", "place": str(folder), "confined": False}
-        message = {"op": "compile", "capture": capture, "limits": limits.message()}
-        return await self.sessions_of(bench).run_job(compiler, message)
-
-    async def compare_configs(
-        self,
-        bench: Workbench,
-        code: LaunchCode,
-        *,
-        kernels: Sequence[str],
-        target: Target,
-        compiler: Compiler,
-    ) -> Interpretation:
-        sent = {**capture_request(code, target).message(), "kernels": list(kernels)}
-        key = self.launch_key("check", code, {**sent, "rule": _CHECK_RULE}, compiler)
-        async with bench.once(key):
-            stored = bench.find("check", key, Interpretation)
-            if stored and is_unchanged(stored.value.reads, self.interpreter_environment(compiler)):
-                return stored.value
-            value = await self._interpreted(bench, compiler, sent, Interpretation)
-            if isinstance(value, str):
-                error = RaisedError(type="Interpreter", kinds=(), message=value)
-                return Interpretation(error=error)
-            timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
-            if not (value.error or timed_out):
-                bench.keep("check", key, value, {})
-        return value
-
-    async def compare_variants(
-        self,
-        bench: Workbench,
-        original: LaunchCode,
-        others: Sequence[LaunchCode],
-        *,
-        target: Target,
-        compiler: Compiler,
-    ) -> list[Departure]:
-        variants = [
-            {"overrides": dict(code.overrides), "injected": dict(code.injected)}
-            for code in (original, *others)
-        ]
-        sent = {**capture_request(original, target).message(), "variants": variants}
-        key = self.launch_key("operations", original, sent, compiler)
-        async with bench.once(key):
-            environment = self.interpreter_environment(compiler)
-            stored = bench.find("operations", key, Operations)
-            if stored and all(is_unchanged(reads, environment) for reads in stored.value.reads):
-                return stored.value.variants
-            value = await self._interpreted(bench, compiler, sent, Operations)
-            if isinstance(value, str):
-                return [Departure(error=value) for _ in others]
-            if not any(variant.error for variant in value.variants):
-                bench.keep("operations", key, value, {})
-        return value.variants
-
-    async def _interpreted(
-        self, bench: Workbench, compiler: Compiler, sent: Mapping[str, Any], schema: type[T]
-    ) -> T | str:
-        """The answer of a child to a request; how it ended where it left none."""
-        require_confinement()
-        folder = bench.hub.new_folder("check")
-        request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
-        with scratch_disk():
-            (folder / "request.json").write_text(json.dumps(request))
-        argv = [sys.executable, "-m", f"{self.module}.interpreting", str(folder)]
-        env = dict(self.interpreter_environment(compiler))
-        # Its forks are its own affair, and as many as there are workers.
-        async with bench.slot(alone=True):
-            process = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
-        bench.cpu_seconds += process.cpu
-        try:
-            return msgspec.json.decode((folder / "result.json").read_bytes(), type=schema)
-        except (OSError, msgspec.MsgspecError):
-            log = folder / "stderr"
-            lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-            last = f": {lines[-1][:300]}" if lines else ""
-            return f"the interpreter's process {process.words}{last}"
-        finally:
-            bench.hub.drop_folder(folder)
-
-
 _KEPT = ("source", "ttir", "glir", "ttgir", "llir", "ptx")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
 # The debug paths in Triton's library name the LLVM that it was built with, by commit.
 _LLVM = re.compile(rb"llvm-project[ /]([0-9a-f]{8})[0-9a-f]{0,32}|llvm-([0-9a-f]{8})-[a-z]")
 
 
-class TritonFrontEnd(_Interpreting):
+class _TritonFrontEnd(InterpretedFrontEnd):
     """All that the program knows of Triton, and of Gluon, its dialect."""
 
     kind = TRITON
@@ -258,10 +151,7 @@ class TritonFrontEnd(_Interpreting):
     module = "harness.frontends.triton.child"
     code = ("frontends/pretend", "frontends/triton/child")
     never = NO_KNOBS
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.interpreter = self
+    interpreter_mode = ("TRITON_INTERPRET", "1")
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
@@ -527,4 +417,4 @@ def llvm_of(triton: Compiler) -> str | None:
     return None
 
 
-TRITON_FRONT_END = TritonFrontEnd()
+TRITON_FRONT_END = _TritonFrontEnd()

@@ -69,7 +69,7 @@ def test_what_is_listed_has_versions_or_says_that_they_are_not_known(
     monkeypatch.setattr(toolchain, "available_wheels", lambda _: [])
     done = CliRunner().invoke(toolchain.command, ["list", "--available"])
     listed = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
-    assert listed.keys() & set(kinds()) == set(kinds()) - {PTX, "tileir"}
+    assert listed.keys() & set(kinds()) == set(kinds()) - {PTX}
     # The cache is empty and the index is not asked; of what was asked, nothing fits.
     assert (listed["cutile"], listed["triton"]) == ("not known", "none for this machine")
     done = CliRunner().invoke(toolchain.command, ["list", "--available", "--json"])
@@ -112,9 +112,8 @@ def test_a_damaged_toolchain_is_named(here: Path) -> None:
 def test_each_language_has_a_line() -> None:
     checks = {check.name: check for check in doctor.examine()}
     # What is assembled as it is has no compiler that could be installed.
-    bare = {PTX, "tileir"}
-    assert not bare & set(checks)
-    for kind in set(kinds()) - {TRITON, *bare}:
+    assert PTX not in checks
+    for kind in set(kinds()) - {TRITON, PTX}:
         title = front_end(kind).title
         assert checks[kind].found == f"no {title} is installed; it is when a kernel needs it"
         assert checks[kind].ok is None
