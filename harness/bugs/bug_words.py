@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness.bugs.life import HeldAt
 from harness.cells.spelling import show_command
 from harness.judging.conditions import Condition, spell
 from harness.store.bug_identity import signature_of
@@ -31,6 +30,7 @@ _FIELDS = (
     *("kernels", "targets", "first_seen", "last_seen", "compiled", "clean_nights", "ranges"),
     *("issues", "related", "likeness"),
 )
+_OF_PLACE = ("cells", "cells_now", "first_seen", "last_seen", "ranges")
 _SHOWN_KERNELS = 2
 _SHOWN_PAIRS = 10
 _TITLE = 70
@@ -114,27 +114,21 @@ def _line(bug: Bug) -> tuple[SaidLine, ...]:
     )
 
 
-def held_document(places: Sequence[HeldAt], condition: Condition) -> dict[str, Any]:
+def held_document(places: Sequence[tuple[Bug, str]], condition: Condition) -> dict[str, Any]:
     """Where a condition holds, as `--json` prints it; what has a bug's name means the same."""
-    return {"schema": 1, "while": spell(condition), "held": [_held(place) for place in places]}
+    held = [
+        {
+            **{name: getattr(place.example, name) for name in ("kernel", "target")},
+            "numbers": numbers,
+            **{name: getattr(place, name) for name in _OF_PLACE},
+            "example": {name: getattr(place.example, name) for name in ("cell", "short")},
+        }
+        for place, numbers in places
+    ]
+    return {"schema": 1, "while": spell(condition), "held": held}
 
 
-def _held(place: HeldAt) -> dict[str, Any]:
-    story = place.story
-    return {
-        "kernel": place.kernel,
-        "target": place.target,
-        "numbers": place.numbers,
-        "cells": story.cells,
-        "cells_now": story.cells_now,
-        "first_seen": story.life.first_seen,
-        "last_seen": story.life.last_seen,
-        "ranges": story.ranges,
-        "example": {"cell": story.example.cell, "short": story.example.short},
-    }
-
-
-def held_said(places: Sequence[HeldAt], condition: Condition) -> list[Block]:
+def held_said(places: Sequence[tuple[Bug, str]], condition: Condition) -> list[Block]:
     """One line a kernel and target: in how many cells, with which numbers and versions."""
     if not places:
         return [say(f"{spell(condition)} holds for no result")]
@@ -144,12 +138,12 @@ def held_said(places: Sequence[HeldAt], condition: Condition) -> list[Block]:
         GridColumn(title="kernel, target, numbers, versions", wraps=True, folds=True),
     )
     rows = []
-    for place in places:
-        lines = (f"{place.kernel} · {place.target}", place.numbers)
-        versions = [f"{affected.tool}: {affected.words}" for affected in place.story.ranges]
+    for place, numbers in places:
+        lines = (f"{place.example.kernel} · {place.example.target}", numbers)
+        versions = [f"{affected.tool}: {affected.words}" for affected in place.ranges]
         cells = (
-            f"{place.story.cells_now:,}/{place.story.cells:,}",
-            place.story.example.short,
+            f"{place.cells_now:,}/{place.cells:,}",
+            place.example.short,
             "\n".join([*filter(None, lines), *versions]),
         )
         rows.append(tuple(map(say, cells)))

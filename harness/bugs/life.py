@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
+from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.bisect.search import Boundary, Finding, Probe, bounds_said, conclude, listed
@@ -32,8 +33,11 @@ from harness.io.packages.versions import version_order
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, answer_of
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import FollowedFailure, measured, toolchain_of
+from harness.judging.signature import template
 from harness.values.bug import (
     AffectedRange,
+    Bug,
+    BugRecord,
     Likeness,
     MachineState,
     Occasion,
@@ -58,40 +62,17 @@ _PTXAS, _TRITON = "ptxas", "Triton"
 _Line: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lifecycle:
-    """What the runs say: see `MachineState`, and `Bug` for the rest."""
-
-    machine: MachineState
-    first_seen: int
-    last_seen: int
-    compiled: int
-    clean_nights: int
-
-
-def lifecycle(
-    runs: Iterable[tuple[Occasion, Sequence[Sighting]]], *, clean_nights: int = CLEAN_NIGHTS
-) -> Lifecycle | None:
-    """Follow one bug from run to run, oldest first; None if none has seen it."""
-    life = _Life(wanted=clean_nights)
-    for run, sightings in runs:
-        life.add(run, sightings)
-    if life.state is None:
-        return None
-    return Lifecycle(
-        machine=life.state,
-        first_seen=life.seen_in[0],
-        last_seen=life.seen_in[-1],
-        compiled=max(life.compiled.values(), default=0),
-        clean_nights=life.clean,
-    )
-
-
 @dataclass(slots=True)
-class _Life:
-    wanted: int
-    state: MachineState | None = None
-    clean: int = 0
+class Lifecycle:
+    """Follows one bug from run to run, oldest first; no state until a run has seen it.
+
+    After `wanted` clean nights it is fixed. `seen_in` are the runs that have seen it; the newest
+    version of each line and what that says are its `heads`. See `MachineState`, and `Bug`.
+    """
+
+    wanted: int = CLEAN_NIGHTS
+    machine: MachineState | None = None
+    clean_nights: int = 0
     last_clean: float | None = None
     gone: set[_Line] = field(default_factory=set)
     seen_in: list[int] = field(default_factory=list)
@@ -99,6 +80,7 @@ class _Life:
     heads: dict[_Line, tuple[tuple[int, Version, str], Seen]] = field(default_factory=dict)
 
     def add(self, run: Occasion, sightings: Sequence[Sighting]) -> None:
+        """Take in what the results of the next run say."""
         reproduced = self._is_reproduced()
         newer_lines = self._advance([sighting for sighting in sightings if sighting.counts])
         here = [sighting for sighting in sightings if sighting.seen in (Seen.HERE, Seen.FLAKY)]
@@ -118,17 +100,17 @@ class _Life:
         elif Seen.OTHER in standing.values():
             self._broken(MachineState.MUTATED)
         elif Seen.UNTOLD in standing.values():
-            self.state = MachineState.UNTESTABLE
+            self.machine = MachineState.UNTESTABLE
         elif fresh.keys() != self.heads.keys():
             self._broken(MachineState.ABSENT)
         else:
             if newer_lines == self.heads.keys() and run.is_night:
                 if self.last_clean is None or run.started - self.last_clean >= _BETWEEN_NIGHTS:
-                    self.clean, self.last_clean = self.clean + 1, run.started
+                    self.clean_nights, self.last_clean = self.clean_nights + 1, run.started
                 self.gone |= self.heads.keys()
-                self.state = _FIXED[self.clean >= self.wanted]
-            elif self.state not in _FIXED:
-                self.state = MachineState.ABSENT
+                self.machine = _FIXED[self.clean_nights >= self.wanted]
+            elif self.machine not in _FIXED:
+                self.machine = MachineState.ABSENT
 
     def _advance(self, sightings: Sequence[Sighting]) -> set[_Line]:
         """Move the heads; return the lines whose head this run has tried."""
@@ -152,7 +134,7 @@ class _Life:
         )
 
     def _broken(self, state: MachineState) -> None:
-        self.state, self.clean, self.last_clean = state, 0, None
+        self.machine, self.clean_nights, self.last_clean = state, 0, None
 
     def _is_reproduced(self) -> bool:
         return max(self.compiled.values(), default=0) > 1
@@ -201,27 +183,13 @@ class _Result(NamedTuple):
         return (tool, place, beside, frozen, self.flags), self.triton
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """All that the results say of one bug; see `Bug`."""
-
-    life: Lifecycle
-    cells: int
-    cells_now: int
-    kernels: Mapping[str, int]
-    targets: tuple[str, ...]
-    ranges: tuple[AffectedRange, ...]
-    example: BugFacts
-    history: Mapping[HistoryPlace, bool]
-
-
 def _none_known(kind: str) -> Sequence[str]:  # noqa: ARG001 - those of results alone
     return ()
 
 
 @dataclass(slots=True)
 class BugHistory:
-    """Takes in every result of every run, oldest run first, and tells the story of each bug.
+    """Takes in every result of every run, oldest run first, and tells what they say of each bug.
 
     `known` has the versions that exist of a kind of compiler or assembler, `gone` the cells of a
     kernel that its source no longer has. Such a cell says which versions have a bug, and nothing
@@ -295,51 +263,53 @@ class BugHistory:
     def _is_asked(self, bug: int) -> bool:
         return not self._examples[bug].flags and self._examples[bug].probe_of is None
 
-    def stories(self, *, clean_nights: int = CLEAN_NIGHTS) -> dict[int, Story]:
-        """The story of each bug that any result has, by number."""
+    def stories(self, *, clean_nights: int = CLEAN_NIGHTS) -> dict[int, Bug]:
+        """Each bug that any result has, by number; of its record nothing else is known here."""
         return {bug: self._story(bug, clean_nights) for bug in self._places}
 
-    def _story(self, bug: int, clean_nights: int) -> Story:
-        example = self._examples[bug]
-        at_fault = (
-            _PTXAS if example.stage == Stage.CUBIN.value or example.compiler is None else _TRITON
-        )
-        cells = self._cells[bug]
+    def _story(self, bug: int, clean_nights: int) -> Bug:
+        example, cells = self._examples[bug], self._cells[bug]
         current = {cell for cell, (kernel, _) in cells.items() if cell not in self.gone(kernel)}
         places = {place_of(cell) for cell in current}
-        lines = self._lines(bug, _beside(at_fault))
-        is_gone = not any(counts and line[1] in places for line, (counts, _) in lines.items())
+        sightings = self._sightings(bug, _beside(self._at_fault(bug)))
+        is_gone = not any(seen.counts and seen.line[1] in places for _, seen in sightings)
         # What each run says of the bug, on the lines that ever had it.
-        nights: dict[int, list[Sighting]] = {}
-        for line, (counts, results) in lines.items():
-            for version, result in results:
-                nights.setdefault(result.run, []).append(
-                    Sighting(
-                        line=line,
-                        version=version,
-                        seen=self._seen(result, bug),
-                        compiled=result.compiled,
-                        counts=counts and (is_gone or line[1] in places),
-                    )
-                )
-        order = {run: index for index, run in enumerate(self._runs)}
-        ordered = sorted(nights.items(), key=lambda night: order[night[0]])
-        life = lifecycle(
-            [(self._runs[run], sightings) for run, sightings in ordered], clean_nights=clean_nights
-        )
-        assert life is not None, "a bug has a result that has it"
+        nights: dict[int, list[Sighting]] = {run: [] for run in self._runs}
+        for run, seen in sightings:
+            is_past = seen.counts and not is_gone and seen.line[1] not in places
+            nights[run].append(replace(seen, counts=False) if is_past else seen)
+        life = Lifecycle(wanted=clean_nights)
+        for run, night in nights.items():
+            if night:
+                life.add(self._runs[run], night)
+        assert life.machine is not None, "a bug has a result that has it"
         if is_gone and life.machine not in (*_FIXED, MachineState.ABSENT):
-            life = replace(life, machine=MachineState.GONE)
-        return Story(
-            life=life,
+            life.machine = MachineState.GONE
+        return Bug(
+            record=BugRecord(number=bug, key=example.signature or ""),
+            machine=life.machine,
+            stage=example.stage,
+            kind=example.verdict,
+            code=example.code,
+            failing_pass=None,
+            title=template(example.reason),
+            reason=example.reason,
             cells=len(cells),
             cells_now=sum(self._last.get(cell) == bug for cell in current),
             kernels=dict(sorted(Counter(kernel for kernel, _ in cells.values()).items())),
             targets=tuple(sorted({target for _, target in cells.values()})),
+            first_seen=life.seen_in[0],
+            last_seen=life.seen_in[-1],
+            compiled=max(life.compiled.values(), default=0),
+            clean_nights=life.clean_nights,
             ranges=tuple(self._ranges(bug, example)),
             example=example,
-            history=self._history(bug, at_fault),
         )
+
+    def _at_fault(self, bug: int) -> str:
+        example = self._examples[bug]
+        is_assembled = example.stage == Stage.CUBIN.value or example.compiler is None
+        return _PTXAS if is_assembled else _TRITON
 
     def _ranges(self, bug: int, example: BugFacts) -> Iterator[AffectedRange]:
         compiler = example.compiler or TRITON
@@ -348,21 +318,22 @@ class BugHistory:
         if example.stage is None or Stage(example.stage) in _AT_OR_AFTER_PTXAS:
             tools[_PTXAS] = assembler, assembler_name(assembler)
         for tool, (kind, name) in tools.items():
-            results = self._on_lines(bug, partial(_on_axis, tool))
-            along = [result for result in results if result.version != EMULATOR]
+            seen = self._sightings(bug, lambda result, place, tool=tool: result.on(tool, place))  # type: ignore[misc]
+            along = [each for _, each in seen if each.counts and each.version != EMULATOR]
             if affected := affected_range(name, along, self.known(kind)):
                 yield affected
 
     def _seen(self, result: _Result, bug: int) -> Seen:
         return result.seen(bug, self._examples[bug].verdict)
 
-    def _history(self, bug: int, tool: str) -> dict[HistoryPlace, bool]:
+    def history(self, bug: int) -> dict[HistoryPlace, bool]:
         """Where the bug was looked for, and whether it was there, at the places that ever had it.
 
         One config that fails answers for a kernel; that it works is said by all that ever failed.
         For ptxas, what another Triton generated is another program, and no answer.
         """
         fails: dict[HistoryPlace, bool] = {}
+        tool = self._at_fault(bug)
         for place in self._places[bug]:
             results = self._results[place]
             had = {result.triton for result in results if result.bug == bug}
@@ -375,8 +346,9 @@ class BugHistory:
                     fails[at] = fails.get(at, False) or seen is Seen.HERE
         return fails
 
-    def _lines(self, bug: int, line_of: _LineOf) -> dict[_Line, tuple[bool, _OnLine]]:
-        lines: dict[_Line, _OnLine] = defaultdict(list)
+    def _sightings(self, bug: int, line_of: _LineOf) -> list[tuple[int, Sighting]]:
+        """What the results on the lines that ever had the bug say of it, each with its run."""
+        lines: dict[_Line, list[tuple[str, _Result]]] = defaultdict(list)
         had: dict[_Line, bool] = {}
         for place in self._places[bug]:
             asked_lines: set[_Line] = set()
@@ -390,30 +362,26 @@ class BugHistory:
                     had[at[0]] = False
             had.update(dict.fromkeys(asked_lines & had.keys(), True))
         is_any = any(had.values())
-        return {line: (is_asked or not is_any, lines[line]) for line, is_asked in had.items()}
-
-    def _on_lines(self, bug: int, line_of: _LineOf) -> list[LineResult]:
         return [
-            LineResult(
-                line=line,
-                version=version,
-                seen=self._seen(result, bug),
-                verdict=result.verdict,
-                reason=result.reason,
+            (
+                result.run,
+                Sighting(
+                    line=line,
+                    version=version,
+                    seen=self._seen(result, bug),
+                    compiled=result.compiled,
+                    counts=is_asked or not is_any,
+                    verdict=result.verdict,
+                    reason=result.reason,
+                ),
             )
-            for line, (counts, results) in self._lines(bug, line_of).items()
-            if counts
-            for version, result in results
+            for line, is_asked in had.items()
+            for version, result in lines[line]
         ]
 
 
-_OnLine: TypeAlias = list[tuple[str, _Result]]
 _LineOf: TypeAlias = Callable[[_Result, str], "tuple[_Line, str] | None"]
 _AT_OR_AFTER_PTXAS = (Stage.CUBIN, Stage.LAUNCH, Stage.RUN)
-
-
-def _on_axis(tool: str, result: _Result, place: str) -> tuple[_Line, str] | None:
-    return result.on(tool, place)
 
 
 def _beside(tool: str) -> _LineOf:
@@ -423,8 +391,6 @@ def _beside(tool: str) -> _LineOf:
 
     return line_of
 
-
-Line: TypeAlias = tuple[str, ...]
 
 _ANSWERS = {
     Seen.HERE: VerdictAnswer.SAME,
@@ -451,22 +417,11 @@ def seen_of(verdict: VerdictKind, stage: str | None, followed: VerdictKind) -> S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineResult:
-    """One result on a line: the version, what it says of the bug, its verdict and reason."""
-
-    line: Line
-    version: str
-    seen: Seen
-    verdict: VerdictKind
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounds:
     versions: tuple[str, ...]
     finding: Finding
     has_all: bool
-    shown: Mapping[str, LineResult]
+    shown: Mapping[str, Sighting]
 
     def reason_of(self, index: int) -> str:
         return self.shown[self.versions[index]].reason
@@ -477,14 +432,14 @@ class _Bounds:
 
 
 def affected_range(
-    tool: str, results: Iterable[LineResult], known: Collection[str]
+    tool: str, results: Iterable[Sighting], known: Collection[str]
 ) -> AffectedRange | None:
     """What the results on the lines that ever had a bug say, oldest first; None where none had it.
 
     `tool` is its name for people, `known` are the versions that exist, tried or not; none where
     that is not known.
     """
-    last: dict[Line, dict[str, LineResult]] = defaultdict(dict)
+    last: dict[_Line, dict[str, Sighting]] = defaultdict(dict)
     ever: set[str] = set()
     for result in results:
         here = result.seen in (Seen.HERE, Seen.FLAKY)
@@ -516,7 +471,7 @@ def affected_range(
     return _range(tool, bounds, marks, sorted(ever, key=version_order), list(last.values()))
 
 
-def _shown(version: str, lines: Sequence[Mapping[str, LineResult]]) -> LineResult:
+def _shown(version: str, lines: Sequence[Mapping[str, Sighting]]) -> Sighting:
     there = [line[version] for line in lines if version in line]
     best = min(there, key=lambda result: _ORDER.index(result.seen))
     if best.seen is not Seen.CLEAN or any(
@@ -526,17 +481,11 @@ def _shown(version: str, lines: Sequence[Mapping[str, LineResult]]) -> LineResul
     ):
         return best
     if any(version not in line and _surrounds(line, version) for line in lines):
-        return LineResult(
-            line=best.line,
-            version=version,
-            seen=Seen.UNTOLD,
-            verdict=best.verdict,
-            reason=_NOT_EVERYWHERE,
-        )
+        return replace(best, seen=Seen.UNTOLD, reason=_NOT_EVERYWHERE)
     return best
 
 
-def _surrounds(line: Mapping[str, LineResult], version: str) -> bool:
+def _surrounds(line: Mapping[str, Sighting], version: str) -> bool:
     at = version_order(version)
     bad = [version_order(v) for v, result in line.items() if result.seen in (Seen.HERE, Seen.FLAKY)]
     return bool(bad) and min(bad) < at < max(bad)
@@ -547,7 +496,7 @@ def _range(
     bounds: _Bounds,
     marks: tuple[VersionMark, ...],
     ever: Sequence[str],
-    lines: Sequence[Mapping[str, LineResult]],
+    lines: Sequence[Mapping[str, Sighting]],
 ) -> AffectedRange:
     finding, versions = bounds.finding, bounds.versions
     if finding.newest_bad is None or finding.oldest_bad is None:
@@ -593,7 +542,7 @@ def _candidates(bounds: _Bounds, boundary: Boundary | None) -> tuple[str, ...]:
 
 
 def _words(
-    tool: str, bounds: _Bounds, lines: Sequence[Mapping[str, LineResult]], between: str
+    tool: str, bounds: _Bounds, lines: Sequence[Mapping[str, Sighting]], between: str
 ) -> list[str]:
     finding, versions = bounds.finding, bounds.versions
     parts = bounds_said(bounds, tool)
@@ -750,25 +699,14 @@ def _place(row: Row) -> tuple[str, str, str, str]:
     return row.kernel, row.launch, row.target, Config.of(row.config).label
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldAt:
-    """A kernel on a target for which a condition held; `numbers` are those of each cell's last row.
-
-    `story` says where and when, as of a bug.
-    """
-
-    kernel: str
-    target: str
-    story: Story
-    numbers: str
-
-
 def held_at(
     results: Iterable[tuple[Occasion, BugFacts, Row]],
     condition: Condition,
     known: Callable[[str], Sequence[str]],
-) -> list[HeldAt]:
-    """Each kernel and target for which it ever held, by name.
+) -> list[tuple[Bug, str]]:
+    """Each kernel and target for which it ever held, by name: when and where, as of a bug.
+
+    With the numbers of each cell's last row.
 
     `results` are the run, the facts and the row of each result, oldest run first; `known` as in
     `BugHistory`.
@@ -786,11 +724,6 @@ def held_at(
         history.add(run, facts, number)
     stories = history.stories()
     return [
-        HeldAt(
-            kernel=kernel,
-            target=target,
-            story=stories[number],
-            numbers=measured(followed.fields, list(rows[kernel, target].values())),
-        )
-        for (kernel, target), number in sorted(numbers.items())
+        (stories[number], measured(followed.fields, list(rows[at].values())))
+        for at, number in sorted(numbers.items())
     ]

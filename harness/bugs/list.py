@@ -9,21 +9,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from harness.bugs.life import (
-    CLEAN_NIGHTS,
-    BugHistory,
-    HeldAt,
-    Story,
-    compare_histories,
-    held_at,
-    related,
-)
+from harness.bugs.life import CLEAN_NIGHTS, BugHistory, compare_histories, held_at, related
 from harness.cells.matrix_rules import EVERY, is_meant
 from harness.cells.repros.find import list_repros
 from harness.diff.between_runs import all_runs, gone_cells
 from harness.frontends.registry import kinds, known_versions
 from harness.judging.conditions import Condition
-from harness.judging.signature import template
 from harness.store.bug_identity import bug_key, signature_of
 from harness.store.bugs import join_two, kept_bugs, put_bug, read_numbers, read_signatures
 from harness.store.schema import RunRecord
@@ -87,7 +78,7 @@ def list_bugs(
         replace(
             bug,
             related=likeness[bug.record.number],
-            likeness=_likeness(bug, stories, found),
+            likeness=_likeness(bug, history, found),
             joined=tuple(joined.get(bug.record.number, ())),
         )
         for bug in found
@@ -98,8 +89,8 @@ def list_bugs(
 
 def list_held(
     store: Store, condition: Condition, *, only: Sequence[Selector] = EVERY
-) -> list[HeldAt]:
-    """Each kernel and target of which a result meets the condition; nothing of it is stored.
+) -> list[tuple[Bug, str]]:
+    """Each kernel and target of which a result meets the condition, as `held_at` tells them.
 
     Results are those of cells that one of `only` means.
 
@@ -133,18 +124,16 @@ def _joined(records: Mapping[int, BugRecord]) -> dict[int, list[BugRecord]]:
     return by_keeper
 
 
-def _likeness(bug: Bug, stories: Mapping[int, Story], bugs: Sequence[Bug]) -> tuple[Likeness, ...]:
+def _likeness(bug: Bug, history: BugHistory, bugs: Sequence[Bug]) -> tuple[Likeness, ...]:
     """How the histories of other bugs that say the same, and nothing, compare with this one's."""
     number, mine = bug.record.number, signature_of(bug.record.key)
     if mine == bug.record.key:
         return ()
-    same_signature = [record.record for record in bugs if signature_of(record.record.key) == mine]
+    others = [other.record.number for other in bugs if signature_of(other.record.key) == mine]
     return tuple(
-        compare_histories(
-            (number, stories[number].history), (record.number, stories[record.number].history)
-        )
-        for record in same_signature
-        if record.number != number
+        compare_histories((number, history.history(number)), (other, history.history(other)))
+        for other in others
+        if other != number
     )
 
 
@@ -332,30 +321,21 @@ def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[BugHistory, set[
 
 
 def _bug(
-    record: BugRecord, story: Story, signatures: dict[str, Signature], issues: dict[str, str]
+    record: BugRecord, bug: Bug, signatures: dict[str, Signature], issues: dict[str, str]
 ) -> Bug:
-    facts, life = story.example, story.life
+    """The bug with its record, what its repros name as issues, and the parts of its signature."""
+    mine = {issues[kernel] for kernel in bug.kernels if kernel in issues}
+    bug = replace(bug, record=record, issues=tuple(sorted(mine)))
     # A bug may have results under older keys only.
-    parts = signatures.get(signature_of(record.key)) or signatures.get(facts.signature or "")
-    mine = {issues[kernel] for kernel in story.kernels if kernel in issues}
-    return Bug(
-        record=record,
-        machine=life.machine,
-        stage=parts.stage if parts else facts.stage,
-        kind=parts.kind if parts else facts.verdict,
-        code=parts.code if parts else facts.code,
-        failing_pass=parts.failing_pass if parts else None,
-        title=parts.template if parts else template(facts.reason),
-        reason=facts.reason,
-        cells=story.cells,
-        cells_now=story.cells_now,
-        kernels=story.kernels,
-        targets=story.targets,
-        first_seen=life.first_seen,
-        last_seen=life.last_seen,
-        compiled=life.compiled,
-        clean_nights=life.clean_nights,
-        ranges=story.ranges,
-        example=facts,
-        issues=tuple(sorted(mine)),
+    example = bug.example.signature or ""
+    parts = signatures.get(signature_of(record.key)) or signatures.get(example)
+    if parts is None:
+        return bug
+    return replace(
+        bug,
+        stage=parts.stage,
+        kind=parts.kind,
+        code=parts.code,
+        failing_pass=parts.failing_pass,
+        title=parts.template,
     )

@@ -9,6 +9,7 @@ import msgspec
 
 from harness.values.kernel import Scalar
 from harness.values.row import BugFacts, Row
+from harness.values.verdict import VerdictKind
 
 REPRODUCER = "minimized"
 """The kind of evidence: it may be trimmed, and the folder of the reduction has it still."""
@@ -89,7 +90,7 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one result says of one bug, at a place that ever had it.
+    """What one result says of one bug, at a place that ever had it; its verdict, and the reason.
 
     Cells of one `line` differ in the version of one tool only; `version` is that one. `compiled`
     says how often the compilers were run for it: 0 where it was read from the store. One that does
@@ -101,6 +102,8 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen
     compiled: int
     counts: bool = True
+    verdict: VerdictKind = VerdictKind.INFRA
+    reason: str = ""
 
 
 class VersionMark(msgspec.Struct, frozen=True, kw_only=True):

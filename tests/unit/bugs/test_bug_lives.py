@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from harness.bugs.life import BugHistory, lifecycle, related
+from harness.bugs.life import BugHistory, Lifecycle, related
 from harness.values.bug import MachineState, Occasion, Seen, Sighting
 from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
@@ -28,6 +28,13 @@ DAY = 86_400.0
 
 def night_of(number: int) -> Occasion:
     return Occasion(number=number, started=number * DAY, is_night=True)
+
+
+def lifecycle(runs: list[tuple[Occasion, list[Sighting]]]) -> Lifecycle | None:
+    life = Lifecycle()
+    for run, night in runs:
+        life.add(run, night)
+    return life if life.machine else None
 
 
 def states(*nights: list[Sighting]) -> list[MachineState | None]:
@@ -143,7 +150,7 @@ def test_properties_of_every_life(nights: list[list[Sighting]]) -> None:
         assert life is None
         return
     assert life is not None
-    assert (life.first_seen, life.last_seen) == (seen[0], seen[-1])
+    assert (life.seen_in[0], life.seen_in[-1]) == (seen[0], seen[-1])
     if life.machine is States.FIXED_VERIFIED:
         assert life.clean_nights >= 3
     if life.machine in (States.FIXED_CANDIDATE, States.FIXED_VERIFIED):
@@ -202,14 +209,14 @@ def test_ranges_say_last_good_first_bad_and_first_fixed() -> None:
         "13.2.51",
     )
     assert found.untestable == ("13.0.88",)
-    assert stories[1].life.machine is States.FIXED_CANDIDATE
+    assert stories[1].machine is States.FIXED_CANDIDATE
 
 
 def test_a_bug_in_the_newest_version_is_not_fixed() -> None:
     story = told(sweep(("13.1.80", "13.3.33"))).stories()[1]
     (found,) = story.ranges[1:]
     assert (found.first_fixed, found.clean_between) == (None, ("13.1.115", "13.2.51"))
-    assert story.life.machine is States.NEW
+    assert story.machine is States.NEW
 
 
 def test_cells_are_counted_once_and_those_that_have_it_now() -> None:
@@ -223,7 +230,7 @@ def test_nights_count_in_the_order_in_which_they_are_told() -> None:
     history = BugHistory()
     history.add(night_of(9), result("ok"), None)
     history.add(night_of(2), result(), 1)
-    life = history.stories()[1].life
+    life = history.stories()[1]
     assert (life.machine, life.first_seen) == (States.NEW, 2)
 
 

@@ -88,7 +88,7 @@ def test_flags_and_other_targets_are_no_newer_version() -> None:
     runs = [(occasion(1), [made(ptxas="13.1.80")]), *clean]
     history, _ = told(runs)
     before = history.stories()[1]
-    assert before.life.machine is MachineState.FIXED_VERIFIED
+    assert before.machine is MachineState.FIXED_VERIFIED
     cell = made(ptxas="13.1.80").cell
     probes = [
         made(ptxas="13.1.80", flags="-O2", probe_of=cell),
@@ -97,12 +97,12 @@ def test_flags_and_other_targets_are_no_newer_version() -> None:
     ]
     history, _ = told([*runs, (occasion(5), probes)])
     after = history.stories()[1]
-    assert after.life.machine is MachineState.FIXED_VERIFIED
+    assert after.machine is MachineState.FIXED_VERIFIED
     assert [each.words for each in after.ranges] == [each.words for each in before.ranges]
     assert after.targets == ("sm_100a", "sm_90a")
     # Where nothing else ever had it, they are all that there is to follow.
     history, _ = told([(occasion(1), [made(ptxas="13.1.80", target="sm_90a", probe_of=cell)])])
-    assert history.stories()[1].life.machine is MachineState.NEW
+    assert history.stories()[1].machine is MachineState.NEW
 
 
 def test_files_of_one_name_in_two_folders_are_two_kernels() -> None:
@@ -114,27 +114,27 @@ def test_files_of_one_name_in_two_folders_are_two_kernels() -> None:
     ]
     history, results = told(runs, PTXAS)
     story = history.stories()[1]
-    assert (story.life.machine, story.cells, story.cells_now) == (MachineState.NEW, 1, 1)
+    assert (story.machine, story.cells, story.cells_now) == (MachineState.NEW, 1, 1)
     found = story.ranges[-1]
     assert "First fixed" not in found.words
     check_range(found.words, found.tool, PTXAS, results, 1)
     # One that is edited where it lies, and then moved, is one kernel all the time.
     edited = [(occasion(4), [made("ok", ptxas="13.3.33", file="place1:text3")])]
     moved = [(occasion(5), [made(ptxas="13.3.33", file="place4:text3")])]
-    assert told([*runs, *edited])[0].stories()[1].life.machine is MachineState.ABSENT
-    assert told([*runs, *edited, *moved])[0].stories()[1].life.machine is MachineState.PRESENT
+    assert told([*runs, *edited])[0].stories()[1].machine is MachineState.ABSENT
+    assert told([*runs, *edited, *moved])[0].stories()[1].machine is MachineState.PRESENT
 
 
 def test_one_compile_is_no_night_and_three_of_one_hour_are_one() -> None:
     first = (occasion(1), [made(ptxas="13.1.80")])
     well = [made("ok", ptxas="13.3.33")]
     compiled = [first, *((occasion(n), well) for n in (2, 3, 4, 5))]
-    assert told(compiled)[0].stories()[1].life.machine is MachineState.ABSENT
+    assert told(compiled)[0].stories()[1].machine is MachineState.ABSENT
     hasty = [
         first,
         *((Occasion(number=n, started=2 * DAY + 600 * n, is_night=True), well) for n in (2, 3, 4)),
     ]
-    life = told(hasty)[0].stories()[1].life
+    life = told(hasty)[0].stories()[1]
     assert (life.machine, life.clean_nights) == (MachineState.FIXED_CANDIDATE, 1)
 
 
@@ -144,10 +144,10 @@ def test_a_bug_that_is_back_where_it_was_gone_has_regressed_and_elsewhere_it_has
         (occasion(2, is_night=True), [made("ok", ptxas="13.3.33")]),
     ]
     back = [*runs, (occasion(3), [made(ptxas="13.5.37")])]
-    assert told(back)[0].stories()[1].life.machine is MachineState.REGRESSED
+    assert told(back)[0].stories()[1].machine is MachineState.REGRESSED
     # Another config with the old version: the newer one is without it.
     other = [*runs, (occasion(3), [made(ptxas="13.1.80", warps=8)])]
-    assert told(other)[0].stories()[1].life.machine is MachineState.ABSENT
+    assert told(other)[0].stories()[1].machine is MachineState.ABSENT
 
 
 VERDICTS = st.sampled_from(
@@ -183,7 +183,7 @@ def test_every_sentence_holds_of_the_rows(
                 found.words, found.tool, known if found.tool == "ptxas" else (), results, bug
             )
             assert found.first_bad in {each.version for each in found.marks}
-        life = story.life
+        life = story
         nights_of = [run.number for run, _ in runs if run.is_night]
         if life.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
             assert 0 < life.clean_nights <= len(nights_of)

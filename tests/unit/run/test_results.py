@@ -84,14 +84,14 @@ def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> No
         verdict=VerdictKind.OK,
     )
     chronicle.add(Occasion(number=2, is_night=True), facts(compiled), None)
-    assert chronicle.stories()[1].life.machine is MachineState.NEW
+    assert chronicle.stories()[1].machine is MachineState.NEW
     chronicle.add(Occasion(number=3, is_night=True), facts(result(VerdictKind.NOT_RUN)), None)
-    assert chronicle.stories()[1].life.machine is MachineState.UNTESTABLE
+    assert chronicle.stories()[1].machine is MachineState.UNTESTABLE
     chronicle.add(
         Occasion(number=4, is_night=True), facts(result(VerdictKind.RIGHT, triton="3.6.0")), None
     )
     story = chronicle.stories()[1]
-    assert story.life.machine is MachineState.FIXED_CANDIDATE
+    assert story.machine is MachineState.FIXED_CANDIDATE
     [found] = story.ranges
     assert (found.tool, found.last_bad, found.first_fixed) == ("Triton", "3.5.0", "3.6.0")
 
@@ -112,7 +112,7 @@ def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
     chronicle.add(Occasion(number=1, is_night=True), facts(result(found)), 1)
     chronicle.add(Occasion(number=2, is_night=True), facts(result(VerdictKind.RAN)), None)
     story = chronicle.stories()[1]
-    assert story.life.machine is then
+    assert story.machine is then
     assert story.cells_now == (then is MachineState.UNTESTABLE)
 
 
