@@ -17,7 +17,7 @@ from packaging.version import Version
 from harness.bugs.bug_words import bug_said
 from harness.bugs.list import list_bugs
 from harness.frontends.registry import known_versions
-from harness.site.overview import life_lines
+from harness.site.overview import mark_said
 from harness.store.bug_identity import bug_key
 from harness.store.bugs import read_numbers, read_signatures
 from harness.store.store import Store
@@ -136,8 +136,9 @@ def check_store(store: Store) -> list[Bug]:
             check_range(found.words, found.tool, known, results, bug.record.number)
         shown = " ".join(block_text(each) for each in bug_said(bug))
         assert all(found.words in shown for found in bug.ranges)
-        for line, found in zip(life_lines(bug), bug.ranges, strict=True):
-            assert (line.tool, line.words) == (found.tool, found.words)
+        for found in bug.ranges:
+            ends = {mark.version: mark_said(mark, found)[3] for mark in found.marks}
+            assert "first bad" in ends[found.first_bad]
     return bugs
 
 

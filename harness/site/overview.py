@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.site.squares import (
@@ -15,7 +16,7 @@ from harness.site.squares import (
     toolchain_of_cell,
     toolchains_in_order,
 )
-from harness.values.bug import Bug, Seen
+from harness.values.bug import AffectedRange, Bug, Seen, VersionMark
 from harness.values.change import ChangeKind, Changes
 from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
@@ -24,22 +25,14 @@ MOST_CELLS = 2_000
 """Cells that a bug's page lists; the page says how many there are."""
 
 _MOST_ENTRIES = 20_000
-SEEN_LETTERS = {Seen.HERE: "B", Seen.CLEAN: "G", Seen.OTHER: "X", Seen.UNTOLD: "?", Seen.FLAKY: "F"}
-SEEN_TONES = {
-    Seen.HERE: "bad",
-    Seen.CLEAN: "good",
-    Seen.OTHER: "poor",
-    Seen.UNTOLD: "hole",
-    Seen.FLAKY: "bad",
+SEEN = {
+    Seen.HERE: ("B", "bad", "has it"),
+    Seen.CLEAN: ("G", "good", "works"),
+    Seen.OTHER: ("X", "poor", "fails in another way"),
+    Seen.UNTOLD: ("?", "hole", "cannot be determined"),
+    Seen.FLAKY: ("F", "bad", "comes and goes"),
 }
-SEEN_WORDS = {
-    Seen.HERE: "has it",
-    Seen.CLEAN: "works",
-    Seen.OTHER: "fails in another way",
-    Seen.UNTOLD: "cannot be determined",
-    Seen.FLAKY: "comes and goes",
-}
-
+"""Letter, tone and words of what a cell says of a bug."""
 
 _NIGHT_WORDS = {
     **{kind: "worse" for kind in ChangeKind if kind.is_bad},
@@ -85,13 +78,8 @@ class Night:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SearchEntry:
-    """One thing that the search finds."""
-
-    kind: str
-    text: str
-    href: str
+SearchEntry: TypeAlias = tuple[str, str, str]
+"""What the search finds: its kind, words, and address."""
 
 
 @dataclass(slots=True)
@@ -105,40 +93,6 @@ class BugCells:
     count: int = 0
     shown: list[tuple[BugFacts, str]] = field(default_factory=list)
     beside: list[tuple[BugFacts, str, Seen]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class LifeMark:
-    """One version on a life line."""
-
-    version: str
-    letter: str
-    tone: str
-    words: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class LifeLine:
-    """The versions of one tool, oldest first, and what they say of a bug; `words` in sentences."""
-
-    tool: str
-    words: str
-    marks: tuple[LifeMark, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolchainView:
-    """One toolchain: its cells by verdict, and its bugs with how many cells have them."""
-
-    toolchain: ToolchainKey
-    verdicts: Counter[VerdictKind]
-    bugs: tuple[tuple[int, int], ...]
-
-    @property
-    def works(self) -> int:
-        """Cells that compile."""
-        return sum(n for verdict, n in self.verdicts.items() if verdict.compiles)
 
 
 @dataclass(slots=True)
@@ -185,9 +139,9 @@ class Overview:
         if len(self.entries) >= _MOST_ENTRIES:
             self.unlisted += 1
             return
-        toolchain = toolchain_of_cell(facts).label.replace("\n", ", ")
+        toolchain = toolchain_of_cell(facts).words
         words = f"{facts.short} {facts.verdict} {facts.code or ''} {facts.cell} {toolchain}"
-        self.entries.append(SearchEntry("cell", words, href))
+        self.entries.append(("cell", words, href))
 
     def _follow(
         self, cells: Sequence[tuple[BugFacts, int | None]], href_of: Callable[[str], str]
@@ -205,28 +159,16 @@ class Overview:
             if len(cells_beside) > len(self.bugs[number].beside):
                 self.bugs[number].beside = cells_beside
 
-    def toolchains(self) -> list[ToolchainView]:
-        """Each toolchain, in order."""
-        return [
-            ToolchainView(
-                toolchain,
-                self.by_toolchain[toolchain],
-                tuple(sorted(self.bugs_of[toolchain].items())),
-            )
-            for toolchain in toolchains_in_order(self.by_toolchain)
-        ]
-
     def search(self, bugs: Sequence[Bug]) -> Iterator[SearchEntry]:
         """All that the search finds: kernels, bugs, toolchains, and the cells that fail."""
         for target, kernels in self.matrix.items():
             for kernel in kernels:
-                yield SearchEntry("kernel", f"{kernel} on {target}", kernel_page(kernel, target))
+                yield "kernel", f"{kernel} on {target}", kernel_page(kernel, target)
         for bug in bugs:
             words = f"bug {bug.record.number} {bug.kind} {bug.code or ''} {bug.title}"
-            yield SearchEntry("bug", words, bug_page(bug.record.number))
+            yield "bug", words, bug_page(bug.record.number)
         for index, toolchain in enumerate(toolchains_in_order(self.by_toolchain), start=1):
-            words = toolchain.label.replace("\n", ", ")
-            yield SearchEntry("toolchain", words, f"toolchains.html#t{index}")
+            yield "toolchain", toolchain.words, f"toolchains.html#t{index}"
         yield from self.entries
 
 
@@ -236,28 +178,12 @@ def _seen(facts: BugFacts) -> Seen:
     return Seen.CLEAN if works(facts.verdict, facts.stage) else Seen.OTHER
 
 
-def life_lines(bug: Bug) -> list[LifeLine]:
-    """The life of a bug, a line a tool: the versions and ends of which `triage bugs` speaks."""
-    lines = []
-    for affected in bug.ranges:
-        ends = {
-            "last good": affected.last_good,
-            "first bad": affected.first_bad,
-            "last bad": affected.last_bad,
-            "first fixed": affected.first_fixed,
-        }
-        notes: dict[str, list[str]] = defaultdict(list)
-        for words, version in ends.items():
-            if version:
-                notes[version].append(words)
-        marks = []
-        for mark in affected.marks:
-            words = ", ".join(
-                f"{count:,} cell{'s' if count > 1 else ''}: {SEEN_WORDS[seen]}"
-                for seen, count in mark.counts.items()
-            )
-            letter, tone = SEEN_LETTERS[mark.seen], SEEN_TONES[mark.seen]
-            note = ", ".join(notes[mark.version])
-            marks.append(LifeMark(mark.version, letter, tone, words, note))
-        lines.append(LifeLine(affected.tool, affected.words, tuple(marks)))
-    return lines
+def mark_said(mark: VersionMark, affected: AffectedRange) -> tuple[str, str, str, str]:
+    """Of a version of a tool: letter, tone, words, and which ends of the range it is."""
+    ends = ("last_good", "first_bad", "last_bad", "first_fixed")
+    notes = [name.replace("_", " ") for name in ends if getattr(affected, name) == mark.version]
+    words = ", ".join(
+        f"{count:,} cell{'s' if count > 1 else ''}: {SEEN[seen][2]}"
+        for seen, count in mark.counts.items()
+    )
+    return *SEEN[mark.seen][:2], words, ", ".join(notes)

@@ -14,18 +14,9 @@ from msgspec import structs
 from harness.cells.spelling import OfLaunch, SelectionOptions, spell_command, words_of
 from harness.io.packages.versions import toolchain_order, version_order
 from harness.site import squares
-from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
-from harness.site.squares import (
-    Square,
-    SquareGrid,
-    SquareLine,
-    cell_page,
-    rows_page,
-    toolchain_of_cell,
-)
+from harness.site.overview import SEEN
+from harness.site.squares import Square, SquareGrid, SquareLine, cell_page, rows_page
 from harness.tables.charts import Chart, Frame, charts_over
-from harness.tables.rows import figure
-from harness.tables.said import tone_of
 from harness.values.bug import Bug, Seen
 from harness.values.kernel import Config
 from harness.values.limits import Limits, limits_of
@@ -70,11 +61,11 @@ def charts_of(
     columns = [column for column in columns if not column.flags] or columns
     if len(columns) < 2:
         return []
-    labels = [column.label.replace("\n", ", ") for column in columns]
+    labels = [column.words for column in columns]
     configs: dict[str, dict[str, BugFacts]] = defaultdict(dict)
     for facts in cells:
         if facts.verdict.compiles:
-            label = squares.toolchain_of_cell(facts).label.replace("\n", ", ")
+            label = squares.toolchain_of_cell(facts).words
             configs[Config.of(dict(facts.config)).label][label] = facts
     names = _names_of_lines({name: next(iter(of.values())) for name, of in configs.items()})
     frame = _FRAME._replace(right=_NAMED) if names else _FRAME
@@ -135,19 +126,6 @@ _MOST_LAUNCHES = 40
 _CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelView:
-    """A kernel on a target: for each launch its grid, its charts, and its order if one is kept."""
-
-    kernel: str
-    target: str
-    cells: int
-    letters: tuple[squares.Square, ...]
-    launches: tuple[tuple[squares.SquareGrid, tuple[KernelChart, ...], KeptRank | None], ...]
-    command: str
-    left_out: str = ""
-
-
 def kernel_view(
     kernel: str,
     target: str,
@@ -156,8 +134,10 @@ def kernel_view(
     pair: Callable[[BugFacts, BugFacts], str],
     ranks: Mapping[str, KeptRank] = MappingProxyType({}),
     most: int = squares.MOST_SQUARES,
-) -> KernelView:
-    """All launches of one kernel on one target; they share what one page may hold.
+) -> dict[str, Any]:
+    """What the page of a kernel on a target shows: for each launch its grid, charts, and order.
+
+    The launches share what one page may hold.
 
     `ranks` are the orders of configs that are kept, by launch; `pair` is that of `charts_of`.
     """
@@ -168,22 +148,24 @@ def kernel_view(
     limits = limits_of(int(match[1])) if match else None
     shown = list(by_launch.items())[:_MOST_LAUNCHES]
     hidden = len(by_launch) - len(shown)
-    return KernelView(
-        kernel=kernel,
-        target=target,
-        cells=len(cells),
-        letters=tuple(squares.letters_of({facts.verdict for facts in cells})),
-        launches=tuple(
+    return {
+        "kernel": kernel,
+        "target": target,
+        "cells": len(cells),
+        "letters": squares.letters_of({facts.verdict for facts in cells}),
+        "launches": [
             (
                 squares.config_grid(launch, cells_of_launch, href_of, most // len(shown)),
-                tuple(charts_of(cells_of_launch, limits, pair)),
+                charts_of(cells_of_launch, limits, pair),
                 ranks.get(launch),
             )
             for launch, cells_of_launch in shown
-        ),
-        command=spell_command("history", SelectionOptions(kernel=kernel, sm=[target])),
-        left_out=f"{hidden:,} of {len(by_launch):,} launches; the rows have all." if hidden else "",
-    )
+        ],
+        "command": spell_command("history", SelectionOptions(kernel=kernel, sm=[target])),
+        "left_out": f"{hidden:,} of {len(by_launch):,} launches; the rows have all."
+        if hidden
+        else "",
+    }
 
 
 ROWS = 1_000
@@ -191,22 +173,23 @@ ROWS = 1_000
 
 _EACH = 3
 _NO_ANCHOR = re.compile(r"[^A-Za-z0-9]+")
-_LONGEST_REASON = 400
 
 
 @dataclass(slots=True)
 class CellPages:
-    """Cells that get a page of their own: of each kernel, target and failure the first few.
+    """Where each cell is shown: on a page of its own, or in a line of its kernel's rows.
 
-    `most` bounds them all; what compiles counts as a failure of its own kind here, so that one of
-    it can be looked at too. `wanted` are chosen whatever they are. `passed_over` counts the
-    failures that get none.
+    Of each kernel, target and failure the first few get a page. `most` bounds them all; what
+    compiles counts as a failure of its own kind here, so that one of it can be looked at too.
+    `wanted` are chosen whatever they are. `passed_over` counts the failures that get none.
     """
 
     most: int
     wanted: frozenset[str] = frozenset()
     pages: int = 0
     passed_over: int = 0
+    _own: set[str] = field(default_factory=set)
+    _lines: dict[str, str] = field(default_factory=dict)
     _seen: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def takes(self, facts: BugFacts) -> bool:
@@ -216,77 +199,29 @@ class CellPages:
         most = _EACH if facts.verdict.is_failure else 1
         if self.pages < self.most and (facts.cell in self.wanted or self._seen[key] <= most):
             self.pages += 1
+            self._own.add(facts.cell)
             return True
         self.passed_over += facts.verdict.is_failure
         return False
-
-
-@dataclass(slots=True)
-class Addresses:
-    """Where each cell is shown: on a page of its own, or in a line of its kernel's rows."""
-
-    pages: set[str] = field(default_factory=set)
-    lines: dict[str, str] = field(default_factory=dict)
 
     def add(self, cells: Sequence[BugFacts]) -> None:
         """Give each cell of one kernel and target the address of its line."""
         for index, facts in enumerate(cells):
             page = rows_page(facts.kernel, facts.target, index // ROWS + 1)
-            self.lines[facts.cell] = f"{page}#{_anchor(facts)}"
+            self._lines[facts.cell] = f"{page}#{anchor_of(facts)}"
 
     def of(self, cell: str) -> str:
-        """The relative address of a cell that was added."""
-        return cell_page(cell) if cell in self.pages else self.lines[cell]
+        """The relative address of a cell; "" where it is not shown."""
+        return self.page(cell) or self._lines.get(cell, "")
 
-    def has(self, cell: str) -> bool:
-        """Whether the cell is shown anywhere."""
-        return cell in self.lines
+    def page(self, cell: str) -> str:
+        """The page of its own that a cell has; "" where it has none."""
+        return cell_page(cell) if cell in self._own else ""
 
 
-def _anchor(facts: BugFacts) -> str:
+def anchor_of(facts: BugFacts) -> str:
+    """The name of a cell's line on a page of rows."""
     return f"c{_NO_ANCHOR.sub('', facts.short)}"
-
-
-@dataclass(frozen=True, slots=True)
-class RowLine:
-    """A cell as a line of a table; what is not known is `-`. `page` is "" without one."""
-
-    anchor: str
-    page: str
-    short: str
-    place: str
-    toolchain: str
-    letter: str
-    tone: str
-    verdict: str
-    registers: str
-    spills: str
-    shared: str
-    occupancy: str
-    reason: str
-
-    @classmethod
-    def of(cls, facts: BugFacts, page: str) -> RowLine:
-        """The line of a cell."""
-        reason = facts.reason
-        spills = "-"
-        if facts.spill_stores is not None or facts.spill_loads is not None:
-            spills = f"{figure(facts.spill_stores)}, {figure(facts.spill_loads)}"
-        return cls(
-            anchor=_anchor(facts),
-            page=page,
-            short=facts.short,
-            place=f"{facts.launch}, {Config.of(dict(facts.config)).label}",
-            toolchain=toolchain_of_cell(facts).label.replace("\n", ", "),
-            letter=facts.verdict.facts.letter,
-            tone=tone_of(facts.verdict).value,
-            verdict=f"{facts.verdict} {facts.code or ''}".rstrip(),
-            registers=figure(facts.n_regs),
-            spills=spills,
-            shared=figure(facts.shared),
-            occupancy="-" if facts.occupancy is None else f"{facts.occupancy:.1%}",
-            reason=reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}...",
-        )
 
 
 def resource_words(row: Row) -> str:
@@ -402,8 +337,9 @@ def _label(key: tuple[str, str], compilers: Sequence[str]) -> str:
 
 def _square(beside: _Beside) -> Square:
     facts, href, seen = beside
-    words = f"{facts.compiler_name}, {facts.tool}: {SEEN_WORDS[seen]} ({facts.verdict})"
-    return Square(SEEN_LETTERS[seen], SEEN_TONES[seen], words, href)
+    letter, tone, words = SEEN[seen]
+    words = f"{facts.compiler_name}, {facts.tool}: {words} ({facts.verdict})"
+    return Square(letter, tone, words, href)
 
 
 def _says(lines: _Lines, compilers: _Compilers) -> list[str]:

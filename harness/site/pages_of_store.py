@@ -36,12 +36,11 @@ from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import every_nvdisasm
 from harness.site import squares
 from harness.site.live import Live
-from harness.site.overview import Night, Overview, life_lines
+from harness.site.overview import Night, Overview, mark_said
 from harness.site.pages import (
     ROWS,
-    Addresses,
     CellPages,
-    RowLine,
+    anchor_of,
     blame_view,
     kernel_view,
     resource_words,
@@ -57,6 +56,7 @@ from harness.store.schema import ResultRecord, RunRecord
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.tables.file_templates import render_template
+from harness.tables.rows import figure
 from harness.tables.said import tone_of
 from harness.values.bug import Bug
 from harness.values.change import ChangeKind, Changes
@@ -139,7 +139,7 @@ class _Writer:
     bench: Workbench
     sizes: list[int] = field(default_factory=list)
     overview: Overview = field(default_factory=Overview)
-    addresses: Addresses = field(default_factory=Addresses)
+    cells: CellPages = field(init=False)
     bugs: Sequence[Bug] = ()
     words: dict[str, str] = field(default_factory=dict)
     disassemblers: dict[str | None, list[Tool]] = field(default_factory=dict)
@@ -152,13 +152,14 @@ class _Writer:
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         examples = {group.changes[0].facts.cell for group in groups}
         examples |= {bug.example.cell for bug in self.bugs}
-        chosen = CellPages(self.most, frozenset(examples))
+        self.cells = CellPages(self.most, frozenset(examples))
         for kernel in self.store.kernels():
-            await self._kernel(kernel, chosen)
+            await self._kernel(kernel)
         self._write_tonight(run, changes, groups)
         self._write_matrix()
         self._write_bugs()
-        self._page("toolchains.html", "toolchains", toolchains=self.overview.toolchains())
+        columns = squares.toolchains_in_order(self.overview.by_toolchain)
+        self._page("toolchains.html", "toolchains", toolchains=columns, overview=self.overview)
         self._write_hunts()
         self._write_search()
         return SiteReport(
@@ -166,8 +167,8 @@ class _Writer:
             cells=self.overview.verdicts.total(),
             bytes=sum(self.sizes),
             largest=max(self.sizes),
-            cell_pages=chosen.pages,
-            failures_without_page=chosen.passed_over,
+            cell_pages=self.cells.pages,
+            failures_without_page=self.cells.passed_over,
         )
 
     def _page(
@@ -181,7 +182,7 @@ class _Writer:
             f"site/{template}.html.j2",
             here=file,
             scripts=[_script(name) for name in ("page", *scripts)],
-            **values,
+            **{"page_of": self.cells.page, **_WORDS, **values},
         )
         # What a name holds that is not text (half of a surrogate pair) is written as a reference.
         data = text.encode("utf-8", "xmlcharrefreplace")
@@ -190,7 +191,7 @@ class _Writer:
 
     # --- one kernel -----------------------------------------------------------------------------
 
-    async def _kernel(self, kernel: str, chosen: CellPages) -> None:
+    async def _kernel(self, kernel: str) -> None:
         numbers, signatures = (
             self.store.database.run(read_numbers),
             self.store.database.run(read_signatures),
@@ -207,10 +208,9 @@ class _Writer:
                 bug = numbers.get(key) if key else None
                 bug = bug if bug in {listed.record.number for listed in self.bugs} else None
             by_target[facts.target].append((facts, bug))
-            if chosen.takes(facts):
-                self.addresses.pages.add(facts.cell)
+            if self.cells.takes(facts):
                 with_page.append((record, bug))
-        counted = await in_parallel(self._live(record, chosen) for record, _ in with_page)
+        counted = await in_parallel(self._live(record) for record, _ in with_page)
         for (record, bug), live in zip(with_page, counted, strict=True):
             self._write_cell(record, bug, live)
         for target, cells in by_target.items():
@@ -231,8 +231,8 @@ class _Writer:
         targets: Sequence[str],
     ) -> None:
         cells = [facts for facts, _ in results]
-        self.addresses.add(cells)
-        self.overview.add(kernel, target, results, self.addresses.of)
+        self.cells.add(cells)
+        self.overview.add(kernel, target, results, self.cells.of)
         files = [
             squares.rows_page(kernel, target, number + 1)
             for number in range(-(-len(cells) // ROWS))
@@ -242,11 +242,8 @@ class _Writer:
         ]
         launches = list(dict.fromkeys(facts.launch for facts in cells))
         ranks = ranks_of(self.store, kernel, target, launches)
-        view = kernel_view(kernel, target, cells, self.addresses.of, self._step_pair, ranks)
-        values = {name: getattr(view, name) for name in view.__slots__}
-        self._page(
-            squares.kernel_page(kernel, target), "kernel", others=others, rows=files, **values
-        )
+        view = kernel_view(kernel, target, cells, self.cells.of, self._step_pair, ranks)
+        self._page(squares.kernel_page(kernel, target), "kernel", others=others, rows=files, **view)
         for index, file in enumerate(files):
             part = cells[index * ROWS : (index + 1) * ROWS]
             self._page(
@@ -259,13 +256,10 @@ class _Writer:
                 parts=len(files),
                 previous=files[index - 1],
                 next=files[(index + 1) % len(files)],
-                rows=[RowLine.of(entry, self._own_page(entry)) for entry in part],
+                rows=part,
             )
 
-    def _own_page(self, facts: BugFacts) -> str:
-        return squares.cell_page(facts.cell) if facts.cell in self.addresses.pages else ""
-
-    async def _live(self, record: ResultRecord, chosen: CellPages) -> Live | None:
+    async def _live(self, record: ResultRecord) -> Live | None:
         """The live registers of a cell, with what its threads have; None without a cubin.
 
         They are counted for the first pages, for as many of what spills, and for bugs and changes.
@@ -275,7 +269,7 @@ class _Writer:
         self.counted[spills] += row.cubin_sha256 is not None
         if row.triton not in self.disassemblers:
             self.disassemblers[row.triton] = every_nvdisasm(row.triton)
-        is_new = self.counted[spills] <= _MOST_COUNTED or record.cell in chosen.wanted
+        is_new = self.counted[spills] <= _MOST_COUNTED or record.cell in self.cells.wanted
         tools = self.disassemblers[row.triton]
         counted = await count_live(self.bench, record, tools, is_new=is_new)
         if counted is None:
@@ -290,8 +284,7 @@ class _Writer:
         )
 
     def _write_cell(self, record: ResultRecord, bug: int | None, live: Live | None) -> None:
-        facts, row = _decode(record.row), _decode_row(record.row)
-
+        row = _decode_row(record.row)
         stages = shown_stages(stages_of(row.compiler or (TRITON if row.triton else "")))
         texts = {stage: self._read(record, stage) for stage in (*stages, "cubin")}
         panes = panes_of({stage: data for stage, data in texts.items() if data}, live)
@@ -303,10 +296,7 @@ class _Writer:
             row=row,
             bug=bug,
             home=squares.kernel_page(row.kernel, row.target),
-            place=f"{row.launch}, {Config.of(dict(row.config)).label}",
-            toolchain=squares.toolchain_of_cell(facts).label.replace("\n", ", "),
             numbers=resource_words(row),
-            tone=tone_of(row.verdict).value,
             fields=row_fields(row),
             panes=panes,
             linked=any(pane.is_linked for pane in panes),
@@ -353,7 +343,6 @@ class _Writer:
             why=why,
             left=left,
             right=right,
-            sides=[(left, self._own_page(left)), (right, self._own_page(right))],
             home=squares.kernel_page(left.kernel, left.target),
             facts=pair_facts(left, right),
             stages=stage_diffs(*stages),
@@ -412,13 +401,13 @@ class _Writer:
         if kind is ChangeKind.NEW and change.newer:
             tone = tone_of(change.newer.verdict).value.replace("good", "relief")
         compare = ""
-        if change.older and change.newer and self._place_of(change.newer.cell):
+        if change.older and change.newer and self.cells.of(change.newer.cell):
             cells = (change.older.cell, change.newer.cell)
             before = list(self.store.last_results(cells[:1], before=run.started, besides=run.id))
             now = self.store.latest_of(cells[1:])
             if before:
                 compare = self._pair("Before and after", before[0], now[cells[1]])
-        return tone, self._place_of(change.facts.cell), compare
+        return tone, self.cells.of(change.facts.cell), compare
 
     def _write_matrix(self) -> None:
         room = squares.MOST_SQUARES
@@ -448,16 +437,11 @@ class _Writer:
                 else "",
                 reproducer=reproducer,
                 ablation=[(*piece, len(list(same))) for piece, same in in_a_row],
-                workarounds=[
-                    (workaround, self._place_of(workaround.proof.cell) if workaround.proof else "")
-                    for workaround in workarounds_of(self.store, bug)
-                ],
-                life=life_lines(bug),
+                workarounds=workarounds_of(self.store, bug),
+                href_of=self.cells.of,
+                mark_said=mark_said,
                 said=bug_said(bug),
-                cells=[
-                    (facts, href, squares.toolchain_of_cell(facts).label.replace("\n", ", "))
-                    for facts, href in bug_cells.shown
-                ],
+                cells=bug_cells.shown,
                 left_out=bug_cells.count - len(bug_cells.shown),
             )
 
@@ -468,9 +452,6 @@ class _Writer:
 
         hunts = [hunt_view(kept) for kept in kept_hunts(self.store)]
         self._page("hunts.html", "hunts", hunts=hunts)
-
-    def _place_of(self, cell: str) -> str:
-        return self.addresses.of(cell) if self.addresses.has(cell) else ""
 
     def _titles(self) -> dict[int, str]:
         return {bug.record.number: bug_title(bug) for bug in self.bugs}
@@ -483,6 +464,16 @@ class _Writer:
             entries=list(self.overview.search(self.bugs)),
             left_out=self.overview.unlisted,
         )
+
+
+_WORDS = {
+    "anchor_of": anchor_of,
+    "config_of": lambda facts: Config.of(dict(facts.config)).label,
+    "figure": figure,
+    "toolchain_of": lambda facts: squares.toolchain_of_cell(facts).words,
+    "tone_of": lambda verdict: tone_of(verdict).value,
+}
+"""What templates ask of a cell, or of a part of its row."""
 
 
 @cache

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from harness.io.packages.versions import toolchain_order
 from harness.site.squares import toolchain_of_cell
 from harness.tables.rows import figure
-from harness.tables.said import tone_of
 from harness.values.bug import Seen
 from harness.values.kernel import Config
 from harness.values.row import BugFacts
@@ -45,26 +44,10 @@ class StageDiff:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairFact:
-    """A fact of two cells; `differs` where they are not equal."""
-
-    name: str
-    left: str
-    right: str
-    left_tone: str = "plain"
-    right_tone: str = "plain"
-
-    @property
-    def differs(self) -> bool:
-        """Whether the two sides say different things."""
-        return self.left != self.right
-
-
 _FACTS: tuple[tuple[str, Callable[[BugFacts], str]], ...] = (
     ("verdict", lambda cell: f"{cell.verdict} {cell.code or ''}".rstrip()),
     ("reason", lambda cell: cell.reason),
-    ("toolchain", lambda cell: toolchain_of_cell(cell).label.replace("\n", ", ")),
+    ("toolchain", lambda cell: toolchain_of_cell(cell).words),
     ("config", lambda cell: Config.of(dict(cell.config)).label),
     ("registers", lambda cell: figure(cell.n_regs)),
     ("spill stores, bytes", lambda cell: figure(cell.spill_stores)),
@@ -76,22 +59,9 @@ _FACTS: tuple[tuple[str, Callable[[BugFacts], str]], ...] = (
 )
 
 
-def pair_facts(left: BugFacts, right: BugFacts) -> list[PairFact]:
-    """What is known of two cells, side by side."""
-    tones = {"verdict": (tone_of(left.verdict).value, tone_of(right.verdict).value)}
-    facts = []
-    for name, words in _FACTS:
-        left_tone, right_tone = tones.get(name, ("plain", "plain"))
-        facts.append(
-            PairFact(
-                name=name,
-                left=words(left),
-                right=words(right),
-                left_tone=left_tone,
-                right_tone=right_tone,
-            )
-        )
-    return facts
+def pair_facts(left: BugFacts, right: BugFacts) -> list[tuple[str, str, str]]:
+    """What is known of two cells, side by side: a name, and what it is of each."""
+    return [(name, words(left), words(right)) for name, words in _FACTS]
 
 
 def stage_diffs(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[StageDiff]:

@@ -77,6 +77,11 @@ class ToolchainKey(NamedTuple):
         more = (f" {self.flags}" if self.flags else "") + (" frozen" if self.frozen else "")
         return f"{compiler_name(self.compiler, self.version)}\n{tool}{bundled}{more}"
 
+    @property
+    def words(self) -> str:
+        """The same in one line."""
+        return self.label.replace("\n", ", ")
+
 
 def toolchain_of_cell(facts: BugFacts) -> ToolchainKey:
     """The toolchain of a cell."""
