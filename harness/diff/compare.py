@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-import msgspec
 from msgspec import structs
 from packaging.version import Version
 
@@ -52,33 +51,35 @@ from harness.values.verdict import VerdictKind
 # Counters are exact integers, so that a rule is a threshold and no statistics. A step down follows
 # the same rule as a step up: its base is the smaller of the two numbers.
 
-_INFORMATIONAL = ("stack", "shared", "tmem_size")
+
+def _unless(least: int, fraction: float, step: Severity) -> Callable[[int, int], Severity]:
+    """A step where the numbers are so far apart: by `least`, and by a fraction of the smaller."""
+
+    def severity(one: int, other: int) -> Severity:
+        is_step = abs(one - other) >= max(least, fraction * min(one, other))
+        return step if is_step else Severity.INFORMATIONAL
+
+    return severity
 
 
-class Rise(msgspec.Struct, frozen=True, kw_only=True):
-    """A difference of at least `least`, and of at least this fraction of the smaller number."""
-
-    least: int
-    fraction: float
-
-    def is_step(self, one: int, other: int) -> bool:
-        """Whether the numbers are that far apart."""
-        return abs(one - other) >= max(self.least, self.fraction * min(one, other))
-
-
-class StepRules(msgspec.Struct, frozen=True, kw_only=True):
-    """From when on a difference is more than informational; spills are stores plus loads."""
-
-    spills: Rise = Rise(least=16, fraction=0.10)
-    registers: Rise = Rise(least=8, fraction=0.05)
-
-
-DEFAULT_RULES = StepRules()
+_rise_of_spills = _unless(16, 0.10, Severity.SPILLS)
+_METRICS: Mapping[str, Callable[[Any, Any], Severity]] = {
+    # Stores plus loads.
+    "spills": lambda one, other: (
+        _rise_of_spills(one, other) if one and other else Severity.SPILLS_BEGIN
+    ),
+    # It moves in whole blocks: where it moved, a limit of registers or memory was crossed.
+    "occupancy": lambda one, other: Severity.LIMIT,  # noqa: ARG005
+    "n_regs": _unless(8, 0.05, Severity.REGISTERS),
+    **dict.fromkeys(
+        ("stack", "shared", "tmem_size"),
+        lambda one, other: Severity.INFORMATIONAL,  # noqa: ARG005
+    ),
+}
+"""How much a difference of each number matters."""
 
 
-def metric_steps(
-    older: Facts, newer: Facts, rules: StepRules = DEFAULT_RULES, *, health: bool = True
-) -> tuple[MetricStep, ...]:
+def metric_steps(older: Facts, newer: Facts, *, health: bool = True) -> tuple[MetricStep, ...]:
     """What differs in the numbers of a cell that compiles in both runs, the gravest first.
 
     Numbers that are not known on both sides tell nothing. With the same machine code, and the same
@@ -89,8 +90,19 @@ def metric_steps(
         # What the same code takes on another day says nothing of the code.
         return ()
     steps = [*_health(older, newer)] if health else []
-    steps += [*_spills(older, newer, rules), *_occupancy(older, newer)]
-    steps += [*_registers(older, newer, rules), *_others(older, newer)]
+    for metric, severity in _METRICS.items():
+        before, after = getattr(older, metric), getattr(newer, metric)
+        if before is not None and after is not None and before != after:
+            rises = after > before
+            steps.append(
+                MetricStep(
+                    metric=metric,
+                    older=before,
+                    newer=after,
+                    severity=severity(before, after),
+                    worse=rises is (metric != "occupancy"),
+                )
+            )
     steps += _times(older, newer)
     return tuple(sorted(steps, key=lambda step: -step.severity))
 
@@ -117,47 +129,6 @@ def _health(older: Facts, newer: Facts) -> Iterator[MetricStep]:
         )
 
 
-def _spills(older: Facts, newer: Facts, rules: StepRules) -> Iterator[MetricStep]:
-    before, after = older.spills, newer.spills
-    if before is None or after is None or before == after:
-        return
-    severity = Severity.INFORMATIONAL
-    if not before or not after:
-        severity = Severity.SPILLS_BEGIN
-    elif rules.spills.is_step(before, after):
-        severity = Severity.SPILLS
-    yield MetricStep(
-        metric="spills", older=before, newer=after, severity=severity, worse=after > before
-    )
-
-
-def _occupancy(older: Facts, newer: Facts) -> Iterator[MetricStep]:
-    # It moves in whole blocks: where it moved, a limit of registers or memory was crossed.
-    before, after = older.occupancy, newer.occupancy
-    if before is not None and after is not None and before != after:
-        yield MetricStep(
-            metric="occupancy",
-            older=before,
-            newer=after,
-            severity=Severity.LIMIT,
-            worse=after < before,
-        )
-
-
-def _registers(older: Facts, newer: Facts, rules: StepRules) -> Iterator[MetricStep]:
-    before, after = older.n_regs, newer.n_regs
-    if before is None or after is None or before == after:
-        return
-    is_step = rules.registers.is_step(before, after)
-    yield MetricStep(
-        metric="n_regs",
-        older=before,
-        newer=after,
-        severity=Severity.REGISTERS if is_step else Severity.INFORMATIONAL,
-        worse=after > before,
-    )
-
-
 def _times(older: Facts, newer: Facts) -> Iterator[MetricStep]:
     """A noisy metric: only intervals that are apart are a step, whatever their medians are."""
     before, after = older.time_ms, newer.time_ms
@@ -172,19 +143,6 @@ def _times(older: Facts, newer: Facts) -> Iterator[MetricStep]:
             severity=Severity.TIME,
             worse=faster is Faster.FIRST,
         )
-
-
-def _others(older: Facts, newer: Facts) -> Iterator[MetricStep]:
-    for metric in _INFORMATIONAL:
-        before, after = getattr(older, metric), getattr(newer, metric)
-        if before is not None and after is not None and before != after:
-            yield MetricStep(
-                metric=metric,
-                older=before,
-                newer=after,
-                severity=Severity.INFORMATIONAL,
-                worse=after > before,
-            )
 
 
 Earlier = Callable[[Sequence[str]], Mapping[str, Facts]]
@@ -327,7 +285,12 @@ class _Comparison:
             if change.kind in (ChangeKind.SAME_OK, ChangeKind.SAME_FAIL):
                 key = id(expectation), newer.verdict
                 surprise = self.surprises.get(key) or Surprise(
-                    expectation=expectation, verdict=newer.verdict, cells=0, example=newer.short
+                    verdict=newer.verdict,
+                    expected=expectation.verdict,
+                    issue=expectation.issue,
+                    line=expectation.line,
+                    cells=0,
+                    example=newer.short,
                 )
                 self.surprises[key] = structs.replace(surprise, cells=surprise.cells + 1)
         return structs.replace(change, expectation=expectation)
@@ -471,26 +434,21 @@ def _with_history(
     neighbour = _older_version(newer, before, after)
     if neighbour is None:
         return change
-    changed = _classified(neighbour.facts, newer)
+    older, since, next_outcome = neighbour
+    changed = _classified(older, newer)
     if changed.kind.is_quiet:
-        return structs.replace(changed, kind=ChangeKind.NEW, steps=(), since=neighbour.since)
-    if changed.kind not in _NEWS or neighbour.next_outcome == newer.outcome:
+        return structs.replace(changed, kind=ChangeKind.NEW, steps=(), since=since)
+    if changed.kind not in _NEWS or next_outcome == newer.outcome:
         return change
-    return structs.replace(changed, since=neighbour.since)
-
-
-class _Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """The cell of the nearest older version; the outcome of the nearest newer one, if known."""
-
-    facts: Facts
-    since: str
-    next_outcome: tuple[str, str | None] | None
+    return structs.replace(changed, since=since)
 
 
 def _older_version(
     newer: Facts, before: Mapping[str, Facts], after: Mapping[str, Facts]
-) -> _Neighbour | None:
+) -> tuple[Facts, str, tuple[str, str | None] | None] | None:
     """The neighbour on the axis of the tool whose version is new, ptxas first.
+
+    With the words of `Change.since`, and the outcome of the nearest newer version, if it is known.
 
     Only cells that the older run had are compared with: else a kernel's first night would tell
     all that ever changed. Where Triton is new too, its cells on other ptxas are new themselves,
@@ -518,7 +476,7 @@ def _older_version(
             above = [at for at in line if at[0] > place]
             following = min(above, key=lambda at: at[0])[1].outcome if above else None
             since = f"{tool} {place} after {version}"
-            return _Neighbour(facts=facts, since=since, next_outcome=following)
+            return facts, since, following
     return None
 
 

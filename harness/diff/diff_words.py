@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from harness.cells.spelling import show_command
 from harness.tables.said import SaidLine, Tone, say
@@ -39,6 +38,11 @@ class ChangeGroup:
     since: str | None
     issue: str | None
     command: str
+
+    @property
+    def count(self) -> int:
+        """How many cells."""
+        return len(self.changes)
 
 
 def group_changes(changes: Iterable[Change]) -> list[ChangeGroup]:
@@ -282,18 +286,17 @@ def _group_words(group: ChangeGroup, title: str, tone: Tone) -> list[SaidLine]:
     if group.issue:
         words += f" [{group.issue}]"
     return [
-        say(f"{len(group.changes):>5,} ") + say(title, tone) + say(words),
+        say(f"{group.count:>5,} ") + say(title, tone) + say(words),
         say(f"      {group.where}"),
         say(f"      {group.command}", Tone.FAINT),
     ]
 
 
 def _surprise(surprise: Surprise) -> str:
-    expected = surprise.expectation
-    place = f"matrix.yaml line {expected.line}" if expected.line else "the matrix"
+    place = f"matrix.yaml line {surprise.line}" if surprise.line else "the matrix"
     cells = "1 cell is" if surprise.cells == 1 else f"{surprise.cells:,} cells are"
     return (
-        f"{cells} {surprise.verdict}, as before, though {place} expects {expected.verdict}: "
+        f"{cells} {surprise.verdict}, as before, though {place} expects {surprise.expected}: "
         f"change `expect` (triage show {surprise.example})"
     )
 
@@ -352,17 +355,6 @@ class ListedGroup(msgspec.Struct, frozen=True):
     command: str
 
 
-class ListedSurprise(msgspec.Struct, frozen=True):
-    """A known failure of the matrix (`line` of its file) that did not hold, nor had before."""
-
-    verdict: VerdictKind
-    expected: VerdictKind
-    issue: str | None
-    line: int | None
-    cells: int
-    example: str
-
-
 class ChangesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What `triage diff --json` prints: counts of all kinds, and the cells of those that matter.
 
@@ -375,7 +367,7 @@ class ChangesDocument(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[ChangeKind, int]
     changes: Mapping[ChangeKind, Sequence[ChangedCell]]
     groups: Sequence[ListedGroup]
-    surprises: Sequence[ListedSurprise]
+    surprises: Sequence[Surprise]
     expired_workarounds: Sequence[str]
     broken_workarounds: Sequence[str]
     informational: Sequence[ChangedCell] | UnsetType = UNSET
@@ -394,62 +386,26 @@ def changes_document(changes: Changes, *, informational: bool = False) -> Change
         newer=changes.newer,
         counts={kind: changes.counts.get(kind, 0) for kind in ChangeKind},
         changes=by_kind,
-        groups=[
-            ListedGroup(
-                kind=group.kind,
-                count=len(group.changes),
-                what=group.what,
-                where=group.where,
-                since=group.since,
-                issue=group.issue,
-                command=group.command,
-            )
-            for group in group_changes(changes.changes)
-        ],
-        surprises=[
-            ListedSurprise(
-                verdict=each.verdict,
-                expected=each.expectation.verdict,
-                issue=each.expectation.issue,
-                line=each.expectation.line,
-                cells=each.cells,
-                example=each.example,
-            )
-            for each in changes.surprises
-        ],
+        groups=msgspec.convert(
+            group_changes(changes.changes), list[ListedGroup], from_attributes=True
+        ),
+        surprises=changes.surprises,
         expired_workarounds=changes.expired,
         broken_workarounds=changes.broken,
         informational=list(map(_changed_cell, changes.informational)) if informational else UNSET,
     )
 
 
-_side_of = attrgetter(*ChangedSide.__struct_fields__)
-
-
 def _changed_cell(change: Change) -> ChangedCell:
-    facts = change.facts
-    return ChangedCell(
-        cell=facts.cell,
-        short=facts.short,
-        kernel=facts.kernel,
-        launch=facts.launch,
-        config=facts.config,
-        target=facts.target,
-        triton=facts.triton,
-        ptxas=facts.ptxas,
-        ptxas_origin=facts.ptxas_origin,
-        older=ChangedSide(*_side_of(change.older)) if change.older else None,
-        newer=ChangedSide(*_side_of(change.newer)) if change.newer else None,
-        steps=tuple(
-            ChangedNumber(
-                metric=step.metric,
-                older=step.older,
-                newer=step.newer,
-                severity=step.severity.name.lower().replace("_", "-"),
-                worse=step.worse,
-            )
+    parts: dict[str, Any] = {
+        **structs.asdict(change.facts),
+        "older": change.older,
+        "newer": change.newer,
+        "steps": [
+            {**structs.asdict(step), "severity": step.severity.name.lower().replace("_", "-")}
             for step in change.steps
-        ),
-        since=change.since,
-        issue=change.expectation.issue if change.expectation else None,
-    )
+        ],
+        "since": change.since,
+        "issue": change.expectation.issue if change.expectation else None,
+    }
+    return msgspec.convert(parts, ChangedCell, from_attributes=True)

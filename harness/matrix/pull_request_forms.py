@@ -117,23 +117,18 @@ class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
 
 def pr_document(result: PullRequest) -> PullRequestDocument:
     """The document of a pull request."""
-    return PullRequestDocument(
+    parts = {
+        **structs.asdict(result),
         **structs.asdict(changes_document(result.changes, informational=True)),
-        base=result.base,
-        head=result.head,
-        cells=len(result.cells),
-        same_code=result.same_code,
-        other_code=len(result.other_code),
-        unexpected=result.unexpected,
-        alive=[
+        "cells": len(result.cells),
+        "other_code": len(result.other_code),
+        "alive": [
             ConfigsAlive(_place(each), each.older, each.newer, each.toolchain, each.spills)
             for each in result.changes.sets
         ],
-        not_compiled_because=None if result.unreached is None else _code_words(result),
-        renamed=result.renamed,
-        failures=result.failures,
-        notes=result.notes,
-    )
+        "not_compiled_because": None if result.unreached is None else _code_words(result),
+    }
+    return msgspec.convert(parts, PullRequestDocument)
 
 
 def as_markdown(result: PullRequest) -> str:

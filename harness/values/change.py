@@ -130,10 +130,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surprise(msgspec.Struct, frozen=True, kw_only=True):
-    """An expectation that did not hold, and had not held before either: no change, yet wrong."""
+    """A known failure of the matrix (`line` of its file) that did not hold, nor had before."""
 
-    expectation: Expectation
     verdict: VerdictKind
+    expected: VerdictKind
+    issue: str | None
+    line: int | None
     cells: int
     example: str
 
