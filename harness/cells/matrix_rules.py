@@ -5,7 +5,6 @@ Pure.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from fnmatch import fnmatchcase
 from itertools import pairwise, product
 from typing import TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -238,34 +236,9 @@ def happened(facts: Facts, expectation: Expectation) -> bool:
     return facts.verdict == expectation.verdict and expectation.signature in (None, facts.signature)
 
 
-_SHARD = re.compile(r"(\d{1,4})/(\d{1,4})")
 _FAILED = 1
 
 _Rule: TypeAlias = Excluded | Override | Expectation
-
-
-class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """The part `number` (from 1) of `of`: every capture is in one of them, whatever the others."""
-
-    number: int = 1
-    of: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Read `2/4`.
-
-        Raises:
-            UsageError: it is not part of a whole.
-        """
-        match = _SHARD.fullmatch(text.strip())
-        if not match or not 1 <= int(match[1]) <= int(match[2]):
-            raise UsageError(f"--shard {text[:40]}: write I/N, for example 2/4, with I from 1 to N")
-        return cls(number=int(match[1]), of=int(match[2]))
-
-    def has(self, capture: str) -> bool:
-        """Whether this capture is worked on here; a hash, so that new versions move no other."""
-        digest = hashlib.sha256(capture.encode()).digest()
-        return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
+from msgspec import structs
 from msgspec.structs import replace
 
 from harness.cells.matrix_file import find_matrix_file, read_matrix
-from harness.cells.matrix_rules import Shard
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cli.amounts import SECONDS, FilePath, read_amount
@@ -56,6 +55,7 @@ from harness.matrix.dry_run import (
 )
 from harness.matrix.merge import merge_stores
 from harness.matrix.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.store.store import Shard
 from harness.values.errors import UsageError
 from harness.values.matrix import Selector
 
@@ -93,7 +93,7 @@ def merge(options: _MergeOptions) -> int:
         report = merge_stores(store, options.folders)
     print_remarks(*report.refused)
     if options.as_json:
-        print_json({"schema": 1, **asdict(report)})
+        print_json({"schema": 1, **structs.asdict(report)})
     else:
         print_line(
             f"{len(report.merged):,} of {len(options.folders):,} folders merged: "
@@ -195,8 +195,7 @@ def run(options: _NightOptions) -> int:
             for one in options.only
             if (selector := replace(one, kernel=kernel)) != Selector()
         ],
-        shard=Shard.parse(options.shard),
-        night=options.night,
+        shard=Shard.parse(options.shard, options.night),
         max_time=options.max_time,
         run=options.execution.run,
         on=options.execution.on,

@@ -15,9 +15,8 @@ from harness.cells.matrix_rules import EVERY, is_meant
 from harness.io.files.writing import write_output
 from harness.io.packages.versions import toolchain_order
 from harness.store.export import TEXT_FORMATS, write_sqlite
-from harness.store.results import StoredRow
 from harness.store.schema import RunRecord
-from harness.store.store import Store
+from harness.store.store import Store, StoredRow
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import Selector

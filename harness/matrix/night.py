@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from harness.bugs.reproducers import try_reproducers
-from harness.cells.matrix_rules import Expectations, Rules, Shard, happened
+from harness.cells.matrix_rules import Expectations, Rules, happened
 from harness.cells.places import (
     CompileOptions,
     Run,
@@ -35,8 +35,7 @@ from harness.io.packages.versions import LATEST, check_spec
 from harness.io.processes.cluster import Machines, MachinesGoneError
 from harness.matrix.plan import MatrixPlan, plan_matrix
 from harness.matrix.run_policy import MatrixSteering
-from harness.store.results import NightPart
-from harness.store.store import Store
+from harness.store.store import Shard, Store
 from harness.values.change import Changes
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.matrix import Matrix, Selector
@@ -89,26 +88,18 @@ class MatrixOptions:
     """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
 
     `on` says what executes, where it is not the emulator; `runner` reaches a GPU. Shards with
-    the same `night` are one run, and compared with others when they are merged. With
+    the same night are one run, and compared with others when they are merged. With
     `package_version` it is run over those releases of a package, as `over_releases` reads it.
     """
 
     only: Sequence[Selector] = ()
     shard: Shard = field(default_factory=Shard)
-    night: str | None = None
     max_time: float | None = None
     run: bool = False
     on: str | None = None
     runner: str | None = None
     package_version: str | None = None
     work: CompileOptions = field(default_factory=CompileOptions)
-
-    @property
-    def part(self) -> NightPart | None:
-        """Which part of which night this is, if it is one."""
-        if self.night is None:
-            return None
-        return NightPart(night=self.night, number=self.shard.number, of=self.shard.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +188,8 @@ async def run_matrix(
         StorageError: results cannot be kept.
     """
     started = time.monotonic()
-    run_id = store.begin_run(options.work.command, options.part)
+    shard = options.shard
+    run_id = store.begin_run(options.work.command, None if shard.night is None else shard)
     store.keep_record(MATRIX, store.uid_of(run_id), str(Path(matrix.file).absolute()))
     async with matrix_bench(store, options, matrix) as bench:
         if options.max_time is not None:
@@ -238,7 +230,7 @@ async def run_matrix(
             )
 
     # A part of a night lacks the cells of the others.
-    if is_whole and (options.night is None or options.shard.of == 1):
+    if is_whole and (shard.night is None or shard.of == 1):
         older = previous_run(store, run_id)
         changes = compare_runs(store, older.id if older else None, run_id, matrix, seen=count)
     else:

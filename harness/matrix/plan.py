@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec import structs
 from packaging.version import Version
 
-from harness.cells.matrix_rules import Rules, Shard, spec_hint
+from harness.cells.matrix_rules import Rules, spec_hint
 from harness.cells.repros.find import find_kernels, list_repros
 from harness.cells.selection import choose_launches, choose_targets
 from harness.cells.spelling import SelectionOptions
@@ -19,6 +19,7 @@ from harness.frontends.plan import CapturePlace, PlannedLaunch, Selection
 from harness.frontends.registry import back_end, front_end, kinds, takes
 from harness.io.packages.versions import LATEST, exact_version, newest_of_minor, select
 from harness.io.toolchains.installed import installed_versions
+from harness.store.store import Shard
 from harness.values.bug import KeptWorkaround
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from harness.store.database import Database
 
 
-BUG_COLUMNS = ("number", "key", "state", "url", "duplicate_of", "note", "created", "changed")
-SIGNATURE_COLUMNS = ("key", "stage", "kind", "failing_pass", "code", "template")
+_BUG_COLUMNS = ("number", "key", "state", "url", "duplicate_of", "note", "created", "changed")
+_SIGNATURE_COLUMNS = ("key", "stage", "kind", "failing_pass", "code", "template")
 
 # Below, all that is put into the text of a statement is a constant.
-_SELECT_BUGS = f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"  # noqa: S608
-_SELECT_SIGNATURES = f"SELECT {', '.join(SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
+_SELECT_BUGS = f"SELECT {', '.join(_BUG_COLUMNS)} FROM bugs ORDER BY number"  # noqa: S608
+_SELECT_SIGNATURES = f"SELECT {', '.join(_SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
 _PUT_SIGNATURE = "INSERT OR IGNORE INTO signatures VALUES (?, ?, ?, ?, ?, ?)"
 _NO_FAILURES = ", ".join(f"'{kind.value}'" for kind in VerdictKind if not kind.is_failure)
 _SELECT_UNNUMBERED = f"""
@@ -62,7 +62,7 @@ def kept_bugs(database: Database) -> list[BugRecord]:
         if _claims(db):
             with transaction(db):
                 number_bugs(db)
-        return _records(db)
+        return read_bugs(db)
 
     return database.run(work)
 
@@ -83,7 +83,7 @@ def join_two(database: Database, keeper: int, other: int, why: str) -> None:
     """Let the results of one bug count as those of another, from now on; `why` is kept."""
 
     def work(db: sqlite3.Connection) -> None:
-        records = {record.number: record for record in _records(db)}
+        records = {record.number: record for record in read_bugs(db)}
         _make_duplicate(db, records[other], keeper, why)
 
     database.write(work)
@@ -91,14 +91,14 @@ def join_two(database: Database, keeper: int, other: int, why: str) -> None:
 
 def read_signatures(db: sqlite3.Connection) -> dict[str, Signature]:
     """The parts of every signature that was kept, by key."""
-    names = SIGNATURE_COLUMNS[1:]
+    names = _SIGNATURE_COLUMNS[1:]
     rows = db.execute(_SELECT_SIGNATURES).fetchall()
     return {key: Signature(**dict(zip(names, parts, strict=True))) for key, *parts in rows}
 
 
 def put_signatures(db: sqlite3.Connection, signatures: Iterable[Signature]) -> None:
     """Keep the parts of signatures, within the caller's transaction."""
-    values = attrgetter(*SIGNATURE_COLUMNS)
+    values = attrgetter(*_SIGNATURE_COLUMNS)
     db.executemany(_PUT_SIGNATURE, {values(signature) for signature in signatures})
 
 
@@ -172,20 +172,21 @@ def read_numbers(db: sqlite3.Connection) -> dict[str, int]:
 
 def join(db: sqlite3.Connection, numbers: Sequence[int], why: str) -> None:
     """Let one of these bugs stay, and its results hold those of the others; `why` is kept."""
-    records = [record for record in _records(db) if record.number in numbers]
+    records = [record for record in read_bugs(db) if record.number in numbers]
     standing = {HumanState.UNTRIAGED: 1, HumanState.DUPLICATE: 2}
     keeper, *others = sorted(records, key=lambda one: (standing.get(one.state, 0), one.number))
     for other in others:
         _make_duplicate(db, other, keeper.number, why)
 
 
-def _records(db: sqlite3.Connection) -> list[BugRecord]:
+def read_bugs(db: sqlite3.Connection) -> list[BugRecord]:
+    """What is kept of each bug that has a number, in their order."""
     keys: dict[int, list[str]] = {}
     for key, number in db.execute("SELECT key, number FROM bug_keys ORDER BY key"):
         keys.setdefault(number, []).append(key)
     records = []
     for row in db.execute(_SELECT_BUGS):
-        values = dict(zip(BUG_COLUMNS, row, strict=True))
+        values = dict(zip(_BUG_COLUMNS, row, strict=True))
         values["state"] = HumanState(values["state"])
         others = (key for key in keys.get(values["number"], ()) if key != values["key"])
         records.append(BugRecord(**values, other_keys=tuple(others)))

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import msgspec
 
-from harness.store.results import StoredRow
+from harness.store.store import StoredRow
 from harness.values.row import Row
 
 _OBJECT = "object"

@@ -18,20 +18,20 @@ import shutil
 import sqlite3
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from harness.io.files.writing import Scratch, scratch_disk
 from harness.store.artifacts import DATABASE, ArtifactStore, DamagedArtifactError
-from harness.store.bugs import BUG_COLUMNS, SIGNATURE_COLUMNS, join, put_signatures, read_numbers
-from harness.store.results import settle
+from harness.store.bugs import join, put_signatures, read_bugs, read_numbers, read_signatures
 from harness.store.schema import (
     NAME_CELLS,
     RECORD_KINDS,
@@ -49,7 +49,7 @@ from harness.store.schema import (
     read_row,
     to_row,
 )
-from harness.store.store import Store
+from harness.store.store import Store, settle
 from harness.values.bug import BugRecord, HumanState, KeptWorkaround
 from harness.values.errors import StorageError, UsageError
 from harness.values.execution import RunRow
@@ -62,20 +62,16 @@ _LARGEST_ROW = 1 << 20
 _LARGEST_WORKAROUND = 4 << 20
 _LARGEST_RECORD = 256 << 20
 _LONGEST_WORD = 10_000
-_UID = 64
+
+T = TypeVar("T")
 
 _decode_row = msgspec.json.Decoder(Row).decode
 
 
-class ForeignRun(RunRecord, frozen=True, kw_only=True):
-    """A run with its number there; `parts` are its shards: number, of, started, finished."""
-
-    parts: tuple[tuple[int, int, float, float | None], ...] = ()
-
-
 class ForeignStore(msgspec.Struct, frozen=True, kw_only=True):
-    """Open and checked. Bugs come with all their keys, `duplicate_of` is a number of its own.
+    """Open and checked. Of runs and bugs the numbers are those there, `duplicate_of` is one too.
 
+    `shards` are the parts of runs, by the number: number, of, started, finished.
     `packed` gives the file of an artifact by its sha256, None where there is none; that it is what
     its name says is not checked.
     """
@@ -83,7 +79,8 @@ class ForeignStore(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     db: sqlite3.Connection
     packed: Callable[[str], bytes | None]
-    runs: tuple[ForeignRun, ...]
+    runs: tuple[RunRecord, ...]
+    shards: Mapping[int, Sequence[tuple[int, int, float, float | None]]]
     signatures: tuple[Signature, ...]
     bugs: tuple[BugRecord, ...]
     workarounds: tuple[KeptWorkaround, ...]
@@ -180,9 +177,13 @@ def _checked(
         path=path,
         db=db,
         packed=packed,
-        runs=_runs(db),
+        runs=tuple(
+            _sound(dict(zip(RUN_COLUMNS, row, strict=True)), RunRecord)
+            for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs")  # noqa: S608
+        ),
+        shards=_shards(db),
         signatures=_signatures(db),
-        bugs=_bugs(db),
+        bugs=tuple(_sound(structs.asdict(bug), BugRecord) for bug in read_bugs(db)),
         workarounds=_workarounds(db),
     )
     runs = {run.id for run in foreign.runs}
@@ -204,59 +205,34 @@ def _checked(
     return foreign
 
 
-def _runs(db: sqlite3.Connection) -> tuple[ForeignRun, ...]:
-    parts: dict[int, list[tuple[int, int, float, float | None]]] = {}
+def _sound(values: Mapping[str, object], kind: type[T]) -> T:
+    """What a row holds, as long as it can be, with times that are numbers."""
+    for value in values.values():
+        if isinstance(value, str) and len(value) > _LONGEST_WORD:
+            raise ValueError("a text that is too long")
+        if isinstance(value, float):
+            _time(value)
+    return msgspec.convert(values, kind)
+
+
+def _shards(db: sqlite3.Connection) -> dict[int, list[tuple[int, int, float, float | None]]]:
+    shards: dict[int, list[tuple[int, int, float, float | None]]] = {}
     for run, number, of, started, finished in db.execute(
         "SELECT run_id, number, of, started, finished FROM shards ORDER BY run_id, number, of"
     ):
         if not 1 <= number <= of:
             raise ValueError("a shard that is not a part")
-        part = (int(number), int(of), _time(started), _maybe_time(finished))
-        parts.setdefault(run, []).append(part)
-    runs = []
-    for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs"):  # noqa: S608
-        values: dict[str, Any] = dict(zip(RUN_COLUMNS, row, strict=True))
-        for name, longest in (("uid", _UID), ("command", _LONGEST_WORD), ("harness_version", 200)):
-            _word(values[name], longest)
-        values |= {
-            "started": _time(values["started"]),
-            "finished": _maybe_time(values["finished"]),
-            "parts": tuple(parts.get(values["id"], ())),
-        }
-        runs.append(ForeignRun(**values))
-    return tuple(runs)
+        ended = None if finished is None else _time(finished)
+        shards.setdefault(run, []).append((int(number), int(of), _time(started), ended))
+    return shards
 
 
 def _signatures(db: sqlite3.Connection) -> tuple[Signature, ...]:
-    signatures = []
-    for key, *parts in db.execute(
-        f"SELECT {', '.join(SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
-    ):
-        values: dict[str, Any] = dict(zip(SIGNATURE_COLUMNS[1:], parts, strict=True))
-        signature = msgspec.convert(values, Signature)
-        if signature.key != key:
+    signatures = read_signatures(db)
+    for key, signature in signatures.items():
+        if _sound(structs.asdict(signature), Signature).key != key:
             raise ValueError("a signature under another's key")
-        signatures.append(signature)
-    return tuple(signatures)
-
-
-def _bugs(db: sqlite3.Connection) -> tuple[BugRecord, ...]:
-    keys: dict[int, list[str]] = {}
-    for key, number in db.execute("SELECT key, number FROM bug_keys ORDER BY key"):
-        keys.setdefault(number, []).append(_word(key, 100))
-    bugs = []
-    for row in db.execute(f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"):  # noqa: S608
-        values: dict[str, Any] = dict(zip(BUG_COLUMNS, row, strict=True))
-        values |= {
-            "state": HumanState(values["state"]),
-            "note": _word(values["note"]),
-            "url": None if values["url"] is None else _word(values["url"]),
-            "created": _time(values["created"]),
-            "changed": _maybe_time(values["changed"]),
-            "other_keys": tuple(keys.get(values["number"], ())),
-        }
-        bugs.append(BugRecord(**values))
-    return tuple(bugs)
+    return tuple(signatures.values())
 
 
 def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
@@ -274,20 +250,10 @@ def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
     return tuple(workarounds)
 
 
-def _word(value: object, longest: int = _LONGEST_WORD) -> str:
-    if not isinstance(value, str) or len(value) > longest:
-        raise ValueError("not a string")
-    return value
-
-
 def _time(value: object) -> float:
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError("a time that is none")
     return float(value)
-
-
-def _maybe_time(value: object) -> float | None:
-    return None if value is None else _time(value)
 
 
 # What merged results were judged from, with its artifacts; captures, kept workarounds, and records.
@@ -304,16 +270,35 @@ _PUT_WORKAROUND = """
 """
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is new here; `lacking` are pieces and records that have lost an artifact."""
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs, results, decisions on bugs, workarounds and pieces of evidence are new here.
 
+    `records` are hunts, least inputs of bugs, packs and what searches learned. `artifacts` are the
+    files of evidence and records; `lacking` is how many of these had lost theirs: what they are of
+    can be listed, and not shown.
+    `merged` are the folders that were read, `refused` one line for each that was not. `unfinished`
+    are the merged runs that still lack a shard, or were stopped: nothing is compared with them.
+    """
+
+    runs: int = 0
+    results: int = 0
+    bugs: int = 0
+    workarounds: int = 0
     evidence: int = 0
     records: int = 0
     artifacts: int = 0
     lacking: int = 0
+    merged: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    unfinished: tuple[int, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """As the command line: 4 where something was refused."""
+        return 4 if self.refused else 0
 
 
-def take_evidence(store: Store, sources: Sequence[ForeignStore]) -> Taken:
+def take_evidence(store: Store, sources: Sequence[ForeignStore]) -> Merged:
     """Take what the results of other stores were judged from, and all of their records.
 
     Raises:
@@ -353,7 +338,7 @@ def take_evidence(store: Store, sources: Sequence[ForeignStore]) -> Taken:
                         rows.append((kind, row))
                         copied += count
             new += database.write(partial(_put_page, rows=rows, now=now))
-    return Taken(evidence=new, records=records, artifacts=copied, lacking=lacking)
+    return Merged(evidence=new, records=records, artifacts=copied, lacking=lacking)
 
 
 def _put_newer(db: sqlite3.Connection, *, kind: str, row: EvidenceRow) -> bool:
@@ -454,19 +439,6 @@ _PUT_SHARD = """
 """
 
 
-class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs, results and workarounds were new here, and bugs with later words of people.
-
-    `taken` is what the results were judged from.
-    """
-
-    runs: int
-    results: int
-    bugs: int
-    workarounds: int = 0
-    taken: Taken = Taken()
-
-
 def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
     """Take over everything of these stores; if it is interrupted, evidence at the most."""
     taken = take_evidence(store, sources)
@@ -474,7 +446,7 @@ def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
     def work(db: sqlite3.Connection) -> Merged:
         before = _counts(db)
         put_signatures(db, {signature for source in sources for signature in source.signatures})
-        runs: defaultdict[str, list[tuple[ForeignStore, ForeignRun]]] = defaultdict(list)
+        runs: defaultdict[str, list[tuple[ForeignStore, RunRecord]]] = defaultdict(list)
         for source in sources:
             for run in source.runs:
                 runs[run.uid].append((source, run))
@@ -487,8 +459,9 @@ def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
                     _PUT_RUN, (uid, run.started, run.finished, run.command, run.harness_version)
                 )
             (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
-            for _, run in same:
-                db.executemany(_PUT_SHARD, [(number, *part) for part in run.parts])
+            for source, run in same:
+                parts = source.shards.get(run.id, ())
+                db.executemany(_PUT_SHARD, [(number, *part) for part in parts])
             streams = [source.results(run.id) for source, run in same]
             together = heapq.merge(*streams, key=lambda record: record.cell)
             db.executemany(_PUT_RESULT, (to_row(number, record, 0.0) for record in together))
@@ -500,12 +473,12 @@ def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
         bugs = _take_bugs(db, sources)
         workarounds = sum(take_workarounds(db, source) for source in sources)
         after = _counts(db)
-        return Merged(
+        return structs.replace(
+            taken,
             runs=after[0] - before[0],
             results=after[1] - before[1],
             bugs=bugs,
             workarounds=workarounds,
-            taken=taken,
         )
 
     return store.database.write(work)

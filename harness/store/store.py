@@ -14,42 +14,55 @@ Nothing of `sqlite3` is raised from here: what cannot be repaired is a `StorageE
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from harness import __version__
 from harness.store.artifacts import DATABASE, ArtifactStore, database_copy, is_writable
 from harness.store.bugs import put_signatures
 from harness.store.database import Database, restore_runs
-from harness.store.records import Records
-from harness.store.results import NightPart, PastResults, begin_part, finish_part
 from harness.store.schema import (
     EVIDENCE_KINDS,
+    RECORD_KINDS,
     RESULT_COLUMNS,
     RUN_COLUMNS,
     SAME_CONTENT,
     SELECT_EVIDENCE,
+    SELECT_RECORDS,
     Evidence,
     ResultRecord,
     RunRecord,
+    from_row,
+    intact,
+    put_record,
     put_row,
     read_row,
     run_checksum,
     to_row,
     when_made,
 )
-from harness.values.errors import FullDiskError, StorageError
+from harness.values.bug import KeptWorkaround
+from harness.values.errors import FullDiskError, StorageError, UsageError
+from harness.values.execution import RunRow
+from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
     import sqlite3
 
+
+T = TypeVar("T")
 
 _DAY = 86400.0
 _PAGE = 1000
@@ -72,6 +85,45 @@ _COPY_RESULTS = f"""
     FROM results
     WHERE run_id = ? AND cell IN (SELECT value FROM json_each(?))
 """  # noqa: S608
+SELECT_RESULTS = f"SELECT {', '.join(RESULT_COLUMNS)}, id FROM results"  # noqa: S608
+_SELECT_PAGE = f"""
+    {SELECT_RESULTS}
+    WHERE run_id = ?1 AND cell > ?2 AND cell < ?3 || char(0x10ffff) ORDER BY cell LIMIT {_PAGE}
+"""
+_SELECT_CHANGED = """
+    SELECT cell FROM results AS one
+    WHERE run_id IN (?1, ?2) AND (
+        verdict NOT IN (SELECT value FROM json_each(?3))
+        OR kernel IN (SELECT value FROM json_each(?4))
+        OR NOT EXISTS (
+            SELECT 1 FROM results AS other
+            WHERE other.run_id = ?1 + ?2 - one.run_id AND other.cell = one.cell
+                AND other.row = one.row AND other.verdict = one.verdict
+        )
+    )
+"""
+_SELECT_LAST = (
+    f"{SELECT_RESULTS} WHERE cell = ? AND created < ?"  # noqa: S608
+    " AND run_id NOT IN (SELECT value FROM json_each(?))"
+    " AND verdict NOT IN (SELECT value FROM json_each(?)) ORDER BY created DESC, id DESC LIMIT 1"
+)
+_SELECT_LATEST = f"""
+    SELECT {", ".join(f"results.{name}" for name in RESULT_COLUMNS)}, results.id
+    FROM json_each(?) AS wanted JOIN results ON results.id = (
+        SELECT id FROM results WHERE cell = wanted.value ORDER BY created DESC, id DESC LIMIT 1
+    )
+"""  # noqa: S608
+_FOR_EVER = float("inf")
+_CELL, _CREATED, _ROW = (RESULT_COLUMNS.index(name) for name in ("cell", "created", "row"))
+_SELECT_EXECUTIONS = (
+    "SELECT body, checksum FROM executions WHERE cell = ? ORDER BY created DESC, id DESC"
+)
+_PUT_EXECUTION = (
+    "INSERT INTO executions (run_id, cell, verdict, signature_key, created, body, checksum)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_SELECT_WORKAROUNDS = "SELECT body, checksum FROM workarounds ORDER BY created, cell"
+_PUT_WORKAROUND = "INSERT OR REPLACE INTO workarounds VALUES (?, ?, ?, ?)"
 _CELLS_MEANT = (
     "SELECT cell FROM cells WHERE cell = :text",
     """SELECT cell FROM cells WHERE short >= :text AND short < :text || char(0x10ffff)
@@ -81,7 +133,57 @@ _CELLS_MEANT = (
 """Each is asked only if those before it find nothing."""
 
 
-class Store(PastResults, Records):
+# Runs that are worked off in parts: the shards of one night, on one machine or on many. All shards
+# of a night are one run. Its uid follows from the night's name, so that stores which know nothing
+# of each other call it the same, and merging them unites it. The run has finished when all of its
+# shards have.
+
+_UID_DIGITS = 32
+_SHARD = re.compile(r"(\d{1,4})/(\d{1,4})")
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """The part `number` (from 1) of `of`: every capture is in one of them, whatever the others.
+
+    Parts of a `night` with one name are one run.
+    """
+
+    number: int = 1
+    of: int = 1
+    night: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, night: str | None = None) -> Shard:
+        """Read `2/4`.
+
+        Raises:
+            UsageError: it is not part of a whole.
+        """
+        match = _SHARD.fullmatch(text.strip())
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise UsageError(f"--shard {text[:40]}: write I/N, for example 2/4, with I from 1 to N")
+        return cls(number=int(match[1]), of=int(match[2]), night=night)
+
+    def has(self, capture: str) -> bool:
+        """Whether this capture is worked on here; a hash, so that new versions move no other."""
+        digest = hashlib.sha256(capture.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
+
+    @property
+    def uid(self) -> str:
+        """The uid of the run that all parts of the night make up."""
+        return hashlib.sha256(f"night {self.night}".encode()).hexdigest()[:_UID_DIGITS]
+
+
+class StoredRow(NamedTuple):
+    """The JSON of one row, and the run and time (seconds since the epoch) that it is from."""
+
+    run: int
+    created: float
+    row: bytes
+
+
+class Store:
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
@@ -97,7 +199,7 @@ class Store(PastResults, Records):
         self.home = home
         self.clock = clock
         self._own_runs: dict[int, RunRecord] = {}
-        self._own_parts: dict[int, NightPart] = {}
+        self._own_parts: dict[int, Shard] = {}
         self.artifacts = ArtifactStore(home / "artifacts", writable=copy is None)
         path = (copy or home) / DATABASE
         self.database = Database(
@@ -197,9 +299,7 @@ class Store(PastResults, Records):
 
         self.database.write(work)
 
-    def begin_run(
-        self, command: str, part: NightPart | None = None, *, uid: str | None = None
-    ) -> int:
+    def begin_run(self, command: str, part: Shard | None = None, *, uid: str | None = None) -> int:
         """Record that a run starts now and return its id.
 
         With `part` it is that shard of a night; all shards of a night are one run. With `uid` it
@@ -327,6 +427,179 @@ class Store(PastResults, Records):
         # What is damaged was taken out as it was read.
         return [latest[cell] for cell in cells if cell in latest]
 
+    def kernels(self) -> list[str]:
+        """Return the names of all kernels that have results, in order."""
+        return [
+            name
+            for (name,) in self.database.select("SELECT DISTINCT kernel FROM cells ORDER BY kernel")
+        ]
+
+    def latest_results(self, kernel: str, *, but: Collection[int] = ()) -> Iterator[ResultRecord]:
+        """Yield the last result of each cell of a kernel, in any run but these."""
+        sql = "SELECT cell FROM cells WHERE kernel = ? ORDER BY cell"
+        cells = (cell for (cell,) in self.database.select(sql, kernel))
+        return self.last_results(cells, besides=but)
+
+    def cells_from(self, start: str) -> list[str]:
+        """Return the ids of all cells that begin so."""
+        sql = "SELECT cell FROM cells WHERE cell >= ?1 AND cell < ?1 || char(0x10ffff)"
+        return [cell for (cell,) in self.database.select(sql, start)]
+
+    def last_results(
+        self,
+        cells: Iterable[str],
+        *,
+        before: float = _FOR_EVER,
+        besides: int | Collection[int] = (),
+        not_in: Iterable[str] = (),
+    ) -> Iterator[ResultRecord]:
+        """Yield the last result of each cell before that time, in any run but `besides`.
+
+        Results whose verdict is one of `not_in` are passed over.
+        """
+        verdicts = json.dumps(list(not_in))
+        runs = json.dumps([besides] if isinstance(besides, int) else list(besides))
+        for cell in cells:
+            page = self._page(_SELECT_LAST, (cell, before, runs, verdicts))
+            yield from (record for record, _ in page)
+
+    def latest_of(self, cells: Sequence[str]) -> dict[str, ResultRecord]:
+        """Return the last result of each of these cells, by cell; one statement a thousand."""
+        records: dict[str, ResultRecord] = {}
+        for first in range(0, len(cells), _PAGE):
+            page = self._page(_SELECT_LATEST, (json.dumps(cells[first : first + _PAGE]),))
+            records.update((record.cell, record) for record, _ in page)
+        return records
+
+    def run_bodies(self, run: int, starts: Iterable[str] = ("",)) -> Iterator[StoredRow]:
+        """Yield the rows of a run in the order of its cells; half the work of whole records.
+
+        Of cells whose ids begin with one of the `starts`, which are in order.
+        """
+        for start in starts:
+            last = start
+            while page := self.database.run(
+                lambda db, last=last, start=start: [  # type: ignore[misc]
+                    intact(row) for row in db.execute(_SELECT_PAGE, (run, last, start))
+                ]
+            ):
+                for record in page:
+                    yield StoredRow(run, record[_CREATED], record[_ROW])
+                last = page[-1][_CELL]
+
+    def verdicts(self, run: int) -> Counter[str]:
+        """Count the results of a run by their verdict."""
+        sql = "SELECT verdict, count(*) FROM results WHERE run_id = ? GROUP BY verdict"
+        return Counter(dict(self.database.select(sql, run)))
+
+    def changed_cells(
+        self, older: int, newer: int, *, but: Iterable[str], kernels: Iterable[str]
+    ) -> list[str]:
+        """The cells of two runs whose rows are not the same, byte for byte.
+
+        And all whose verdict is not one of `but`, and those of these kernels.
+        """
+        lists = json.dumps(list(but)), json.dumps(list(kernels))
+        return [cell for (cell,) in self.database.select(_SELECT_CHANGED, older, newer, *lists)]
+
+    def _page(self, sql: str, values: tuple[object, ...]) -> list[tuple[ResultRecord, int]]:
+        return self.database.run(
+            lambda db: [(from_row(row), row[-1]) for row in db.execute(sql, values)]
+        )
+
+    def put_execution(self, run: int, row: RunRow, signature: Signature | None) -> None:
+        """Keep what came out of one cell, with the parts of its signature."""
+        body = msgspec.json.encode(row)
+        now = self.clock()
+        values = (run, row.cell, row.run.value, row.run_signature, now, body, zlib.crc32(body))
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(_PUT_EXECUTION, values)
+            if signature:
+                put_signatures(db, [signature])
+
+        self.database.write(work)
+
+    def executions(self, cell: str) -> list[RunRow]:
+        """What came out of a cell, the latest first; what the disk has changed is left out."""
+        return self.database.run(
+            lambda db: _bodies(db.execute(_SELECT_EXECUTIONS, (cell,)), RunRow)
+        )
+
+    def put_workaround(self, workaround: KeptWorkaround) -> None:
+        """Keep what was found for a cell, in place of what was found before."""
+        body = msgspec.json.encode(workaround)
+        values = (workaround.baseline.cell, workaround.created, body, zlib.crc32(body))
+        self.database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
+
+    def workarounds(self) -> list[KeptWorkaround]:
+        """All that are kept, oldest first; one that was changed by the disk is left out."""
+        return self.database.run(
+            lambda db: _bodies(db.execute(_SELECT_WORKAROUNDS), KeptWorkaround)
+        )
+
+    def evidence_times(self, kind: str, keys: Iterable[str]) -> dict[str, float]:
+        """Return when each piece of evidence was made, in seconds since the epoch."""
+        sql = (
+            "SELECT key, created FROM evidence"
+            " WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
+        )
+        return dict(self.database.select(sql, kind, json.dumps(list(keys))))
+
+    def records(
+        self, kind: str, schema: type[T], keys: Iterable[str] | None = None
+    ) -> dict[str, T]:
+        """The records of a kind by key, the oldest first: all, or those with these keys.
+
+        Left out is what the disk has changed, what lacks an artifact, and what another version of
+        this program wrote in another form.
+        """
+        return self.database.run(lambda db: self._read(db, kind, schema, keys))
+
+    def keep_record(
+        self, kind: str, key: str, value: object, *, artifacts: Collection[str] = ()
+    ) -> None:
+        """Keep a record in the place of an older one; put its artifacts (their sha256) first."""
+        self.change_record(kind, key, msgspec.Raw, lambda _: value, artifacts=artifacts)
+
+    def change_record(
+        self,
+        kind: str,
+        key: str,
+        schema: type[T],
+        change: Callable[[T | None], object],
+        *,
+        artifacts: Collection[str] = (),
+    ) -> None:
+        """Keep what `change` makes of a record, in one transaction; None leaves it as it is.
+
+        `change` may be called twice; it gets None where there is no record that can be read.
+        """
+        if kind not in RECORD_KINDS:
+            raise ValueError(f"{kind!r} is no kind of record: see RECORD_KINDS")
+
+        def work(db: sqlite3.Connection) -> None:
+            value = change(self._read(db, kind, schema, [key]).get(key))
+            if value is not None:
+                record = Evidence(msgspec.json.encode(value), {name: name for name in artifacts})
+                put_record(db, kind, key, record, created=self.clock())
+
+        self.database.write(work)
+
+    def _read(
+        self, db: sqlite3.Connection, kind: str, schema: type[T], keys: Iterable[str] | None
+    ) -> dict[str, T]:
+        values: dict[str, T] = {}
+        named = None if keys is None else json.dumps(list(keys))
+        for row in db.execute(SELECT_RECORDS, (kind, named)):
+            entry = read_row(row)
+            if entry and all(map(self.artifacts.has, entry.evidence.artifacts.values())):
+                try:
+                    values[entry.key] = msgspec.json.decode(entry.evidence.body, type=schema)
+                except msgspec.MsgspecError:
+                    continue
+        return values
+
 
 def _note_reads(
     db: sqlite3.Connection,
@@ -340,3 +613,50 @@ def _note_reads(
         [(now, kind, key) for key in stale],
     )
     db.executemany("DELETE FROM evidence WHERE kind = ? AND key = ? AND checksum = ?", changed)
+
+
+def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:
+    """What rows of a body and its checksum hold, but for damaged ones and other versions'."""
+    decoded = []
+    for body, checksum in rows:
+        with suppress(msgspec.MsgspecError):
+            if zlib.crc32(body) == checksum:
+                decoded.append(msgspec.json.decode(body, type=kind))
+    return decoded
+
+
+def begin_part(db: sqlite3.Connection, run: int, part: Shard, now: float) -> None:
+    """Record that a shard begins, or begins again."""
+    db.execute(
+        "INSERT INTO shards VALUES (?, ?, ?, ?, NULL)"
+        " ON CONFLICT (run_id, number, of) DO UPDATE SET finished = NULL",
+        (run, part.number, part.of, now),
+    )
+    settle(db, run)
+
+
+def finish_part(db: sqlite3.Connection, run: int, part: Shard, now: float) -> None:
+    """Record that a shard has come to its end, and with the last one the run."""
+    db.execute(
+        "UPDATE shards SET finished = ? WHERE run_id = ? AND number = ? AND of = ?",
+        (now, run, part.number, part.of),
+    )
+    settle(db, run)
+
+
+def settle(db: sqlite3.Connection, run: int) -> None:
+    """A run in parts began with the first of them, and ends with the last of all."""
+    parts = db.execute(
+        "SELECT number, of, started, finished FROM shards WHERE run_id = ?", (run,)
+    ).fetchall()
+    if not parts:
+        return
+    finished_parts: dict[int, dict[int, float]] = {}
+    for number, of, _, finished in parts:
+        if finished is not None:
+            finished_parts.setdefault(of, {})[number] = finished
+    whole = [max(ends.values()) for of, ends in finished_parts.items() if len(ends) == of]
+    db.execute(
+        "UPDATE runs SET started = ?, finished = ? WHERE id = ?",
+        (min(started for _, _, started, _ in parts), min(whole, default=None), run),
+    )

@@ -14,10 +14,9 @@ from nights import night, record, row
 from store_cases import run_rows
 
 from harness.bugs.list import list_bugs, set_state
-from harness.matrix.merge import MergeReport, merge_stores
+from harness.matrix.merge import merge_stores
 from harness.store.merge import Merged, take_over
-from harness.store.results import NightPart
-from harness.store.store import Store
+from harness.store.store import Shard, Store
 from harness.values.bug import HumanState
 from harness.values.row import Row
 
@@ -31,7 +30,7 @@ ROWS = [
 
 
 def shard(home: Path, number: int, rows: list[Row], *, of: int = 2, finish: bool = True) -> None:
-    part = NightPart(night="n1", number=number, of=of)
+    part = Shard(night="n1", number=number, of=of)
     with Store.open(home, clock=lambda: 1000.0 + number) as store:
         run = store.begin_run("triage matrix run", part)
         store.put_results(run, [record(each) for each in rows])
@@ -39,7 +38,7 @@ def shard(home: Path, number: int, rows: list[Row], *, of: int = 2, finish: bool
             store.finish_run(run)
 
 
-def merge(home: Path, *folders: Path) -> MergeReport:
+def merge(home: Path, *folders: Path) -> Merged:
     with Store.open(home) as store:
         return merge_stores(store, folders)
 
@@ -104,7 +103,7 @@ def test_merging_is_idempotent_and_order_free(tmp_path: Path) -> None:
     for index, order in enumerate(itertools.permutations(homes)):
         together = tmp_path / f"together{index}"
         merge(together, *order)
-        assert merge(together, *order[::-1]) == MergeReport(
+        assert merge(together, *order[::-1]) == Merged(
             runs=0,
             results=0,
             bugs=0,
@@ -123,7 +122,7 @@ def test_merging_is_idempotent_and_order_free(tmp_path: Path) -> None:
 def test_of_two_results_of_one_cell_the_later_stays(tmp_path: Path) -> None:
     for name, clock, verdict in (("1", 10.0, "ptxas_ice"), ("2", 20.0, "ok")):
         with Store.open(tmp_path / name, clock=lambda clock=clock: clock) as store:  # type: ignore[misc]
-            run = store.begin_run("triage matrix run", NightPart(night="n"))
+            run = store.begin_run("triage matrix run", Shard(night="n"))
             store.put_result(run, record(row(verdict, A if verdict != "ok" else None)))
     for order in (("1", "2"), ("2", "1")):
         home = tmp_path / "-".join(order)

@@ -12,7 +12,8 @@ import pytest
 from msgspec import structs
 from nights import record, row
 
-from harness.matrix.merge import MergeReport, merge_stores
+from harness.matrix.merge import merge_stores
+from harness.store.merge import Merged
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.values.bug import KeptWorkaround
@@ -35,7 +36,7 @@ def shard(home: Path, cell: Row = CELL, *, now: float = 1000.0) -> str:
     return sha256
 
 
-def merge(home: Path, *folders: Path) -> MergeReport:
+def merge(home: Path, *folders: Path) -> Merged:
     home.mkdir(exist_ok=True)
     with Store.open(home, clock=lambda: LATER) as store:
         return merge_stores(store, folders)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from harness.store.results import SELECT_RESULTS
 from harness.store.schema import ResultRecord, from_row
-from harness.store.store import Store
+from harness.store.store import SELECT_RESULTS, Store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -70,7 +70,7 @@ def test_the_newest_of_two_records_is_merged(tmp_path: Path) -> None:
         taken = []
         for other in [*others, *others]:
             with open_foreign(other) as source:
-                taken.append(take_over(store, [source]).taken.records)
+                taken.append(take_over(store, [source]).records)
         assert taken == [2, 0, 0, 0]
         trim_store(store, max_bytes=0)
         kept = {key: value["n"] for key, value in store.records("hunt", Facts).items()}

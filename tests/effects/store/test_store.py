@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from store_cases import DAY, one_line, raw, record, run_rows
 
-from harness.store import results
+from harness.store import store as results
 from harness.store.artifacts import DamagedArtifactError
 from harness.store.store import Store
 from harness.store.trim import store_stats

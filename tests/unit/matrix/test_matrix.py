@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 from packaging.version import Version
 
-from harness.cells.matrix_rules import Rules, Shard, by_information, make_selector, spec_hint
+from harness.cells.matrix_rules import Rules, by_information, make_selector, spec_hint
+from harness.store.store import Shard
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import (
