@@ -44,6 +44,7 @@ LAYERS = (
         "binaries",
         "hunt",
         "report",
+        "verify",
         "site",
     ),
     ("cli",),

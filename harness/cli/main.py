@@ -29,6 +29,7 @@ bisect Find the version in which a failure began, and ended.
 blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
 minimize Reduce a failure to the smallest input that shows it.
 report Write an issue that upstream can act on, and check it.
+verify Try what an issue claims, and say of each claim whether it holds.
 workaround Find what can be done today, and prove it.
 rank Order the configs of a kernel by time, or by spills and occupancy.
 matrix Run a whole matrix, and say what changed.

@@ -1,0 +1,1 @@
+"""`triage verify`: the claims of an issue, tried."""
