@@ -1,4 +1,4 @@
-"""What an issue claims: that a program works, or fails and how, and on what. Pure.
+"""What an issue claims: that a program works, or fails and how, and on what.
 
 A claim is read off a sentence or a row of a table that has an outcome ("crashes", "works") and a
 place (a version, a GPU, a level of ptxas, a call), and off what compilers printed in the issue.
@@ -275,10 +275,10 @@ def read_claims(
     # What is said with a place, or printed, says more than that something is wrong.
     claims = [claim for claim in claims if claim not in plain or claim.is_row] or plain[:1]
     claims = [*plain[:1], *claims] if plain and plain[0].line <= 1 else claims
-    told = {claim.outcome for claim in claims} & {Outcome.COMPILE, Outcome.WRONG, Outcome.DIFFERS}
-    if len(told) == 1:
+    kinds = {claim.outcome for claim in claims} & {Outcome.COMPILE, Outcome.WRONG, Outcome.DIFFERS}
+    if len(kinds) == 1:
         # How it fails is said once.
-        [kind] = told
+        [kind] = kinds
         kind = Outcome.WRONG if kind is Outcome.DIFFERS else kind
         claims = [
             replace(claim, outcome=kind) if claim.outcome is Outcome.FAILS else claim

@@ -1,4 +1,4 @@
-"""What has to be tried for the claims of an issue, and what the claims come to by it. Pure."""
+"""What has to be tried for the claims of an issue, and what the claims come to by it."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refusal(self) -> str:
         """Why nothing is known of whether it compiles; empty where something is."""
-        told = [row for row in self.rows if row.verdict.fails or row.verdict.compiles]
+        known = [row for row in self.rows if row.verdict.fails or row.verdict.compiles]
         why = self.rows[0].reason if self.rows else self.trouble
-        return "" if told else why or "nothing was compiled"
+        return "" if known else why or "nothing was compiled"
 
     @property
     def failing(self) -> Row | None:
@@ -179,14 +179,14 @@ def _releases_of(
     known = releases.get(asked.tool, ())
     name = assembler_name(PTXAS) if asked.tool == PTXAS else compiler_name(asked.tool)
     if not known:
-        return [], [], f"no version of {name} can be had here"
+        return [], [], f"no version of {name} is available here"
     if asked.first is None:
         return [known[-1]], [], ""
     first, last = _of(asked.first, known), _of(asked.last or asked.first, known)
     if not first or not last:
         missing = asked.last if first else asked.first
         can = f"{known[0]} to {known[-1]}"
-        return [], [], f"{name} {missing} cannot be had here, which has {can}"
+        return [], [], f"{name} {missing} is not available here, which has {can}"
     if asked.before or asked.since:
         older = known[: known.index(first[0])][-1:]
         if asked.before and not older:

@@ -53,7 +53,7 @@ def read_issue(text: str) -> tuple[IssueReading, Mapping[str, Sequence[str]]]:
 
 
 def _releases(tool: FrontEnd | BackEnd) -> tuple[str, ...]:
-    """The versions that can be had, oldest first: of the index, else those that are installed."""
+    """The versions of the index, oldest first; without an index, those that are installed."""
     try:
         return tuple(map(str, tool.available()))
     except InfrastructureError:

@@ -47,7 +47,7 @@ def test_cuda_means_its_ptxas() -> None:
     [
         (
             "It crashes on triton 2.3.1.",
-            "Triton 2.3.1 cannot be had here, which has 3.2.0 to 3.6.0",
+            "Triton 2.3.1 is not available here, which has 3.2.0 to 3.6.0",
         ),
         ("It is slower on 3.6.0.", "it is about time, which only a GPU tells"),
         ("It works on 3.5.1 with `num_warps=8`.", "a change of the program"),
