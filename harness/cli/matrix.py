@@ -54,7 +54,8 @@ from harness.matrix.dry_run import (
     matrix_lines,
 )
 from harness.matrix.merge import merge_stores
-from harness.matrix.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.matrix.night import MatrixReport, make_plan, run_matrix
+from harness.matrix.run_policy import MatrixOptions
 from harness.store.store import Shard
 from harness.values.errors import UsageError
 from harness.values.matrix import Selector

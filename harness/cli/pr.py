@@ -38,7 +38,6 @@ from harness.cli.running import execution_options, run_to_the_end
 from harness.diff.pairing import pair_launches, renaming
 from harness.io.files.locations import create_folder
 from harness.io.files.writing import write_atomically
-from harness.matrix.night import MatrixOptions
 from harness.matrix.pull_request import (
     Side,
     base_of,
@@ -50,6 +49,7 @@ from harness.matrix.pull_request import (
     run_side,
 )
 from harness.matrix.pull_request_forms import as_junit, as_markdown, as_sarif, pr_document, pr_said
+from harness.matrix.run_policy import MatrixOptions
 from harness.store.artifacts import DATABASE
 from harness.store.store import Store
 from harness.values.change import Changes, PullRequest

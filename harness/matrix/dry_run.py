@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from harness.cells.places import RunProgress, stored_place
+from harness.cells.places import RunProgress, at_bench, stored_place
 from harness.diff.diff_words import changes_document
 from harness.frontends.plan import CapturePlace, PlannedCell
 from harness.frontends.registry import front_end
-from harness.matrix.night import MatrixOptions, MatrixReport, PlannedNight, matrix_bench, plan_night
+from harness.matrix.night import MatrixReport
 from harness.matrix.plan import MatrixPlan
+from harness.matrix.run_policy import MatrixOptions, MatrixRun, launch_timeout
 from harness.store.store import Store
 from harness.tables.summary import plural
 from harness.values.matrix import Matrix
@@ -185,27 +186,23 @@ async def list_matrix(
     Raises:
         StorageError: the store cannot be read.
     """
-    async with matrix_bench(store, options, matrix) as bench:
-        night = plan_night(bench, plan, options, RunProgress(), None)
+    async with at_bench(store, options.work, launch_timeout=launch_timeout(matrix)) as bench:
+        night = MatrixRun(bench=bench, run=0, progress=RunProgress(), plan=plan, options=options)
         cells: dict[str, PlannedCell] = {}
         missing: list[CapturePlace] = []
         for place in plan.places:
-            stored = stored_place(night.run, place)
+            stored = stored_place(night, place)
             if stored is None:
                 missing.append(place)
                 continue
-            chosen, _ = night.policy.look(place, stored)
+            chosen, _ = night.look(place, stored)
             cells.update((str(cell.cell), cell) for cell in chosen)
-        policy = night.policy
         # What they would match is not known.
-        policy.skipped_captures = len(missing)
+        night.skipped_captures = len(missing)
         estimate = _estimate(night, list(cells.values()), missing)
     return Listing(
-        cells=tuple(sorted({*cells, *policy.settled})),
-        excluded=(
-            *((str(place), place.reason) for place in plan.dropped),
-            *sorted(policy.excluded.items()),
-        ),
+        cells=tuple(sorted({*cells, *night.settled})),
+        excluded=(*plan.dropped.items(), *sorted(night.excluded.items())),
         uncaptured=tuple(
             Uncaptured(
                 cells=f"{place.selection.repro.name}/{place.launch.label}/*"
@@ -215,7 +212,7 @@ async def list_matrix(
             for place in missing
         ),
         estimate=estimate,
-        failures=night.failures,
+        failures=night.problems,
         warnings=night.warnings,
     )
 
@@ -225,9 +222,9 @@ def _listed_configs(place: CapturePlace) -> int | None:
 
 
 def _estimate(
-    night: PlannedNight, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
+    night: MatrixRun, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
 ) -> Estimate:
-    policy, store = night.policy, night.run.bench.store
+    bench = night.bench
     work: dict[str, list[PlannedCell]] = {}
     assemblies = set()
     for cell in cells:
@@ -238,7 +235,7 @@ def _estimate(
             )
         work.setdefault(key, []).append(cell)
         assemblies.add((key, cell.ptxas.sha256))
-    stored = set(store.get_many("lower", work)) if policy.use_cache else set()
+    stored = set(bench.store.get_many("lower", work)) if bench.use_cache else set()
     lowered = [key for key, group in work.items() if group[0].launch]
     counted = [(place, _listed_configs(place) or 0) for place in missing]
     about = sum(configs * len(place.selection.ptxas) for place, configs in counted)
@@ -246,9 +243,9 @@ def _estimate(
     durations = _durations(night)
     groups = [group for key, group in work.items() if key not in stored]
     return Estimate(
-        cells=len(cells) + policy.carried + about,
-        carried=policy.carried,
-        excluded=len(policy.excluded),
+        cells=len(cells) + night.carried + about,
+        carried=night.carried,
+        excluded=len(night.excluded),
         lowerings=sum(key not in stored for key in lowered) + more,
         lowerings_stored=sum(key in stored for key in lowered),
         assemblies=len(assemblies) + about,
@@ -269,7 +266,7 @@ def _releases(place: CapturePlace) -> int:
 
 
 def _seconds(
-    night: PlannedNight,
+    night: MatrixRun,
     durations: Mapping[str, list[float]],
     work: Sequence[Sequence[PlannedCell]],
     missing: Sequence[tuple[CapturePlace, int]],
@@ -281,7 +278,7 @@ def _seconds(
     """
     if not work and missing and not any(configs for _, configs in missing):
         return None
-    jobs = night.run.bench.jobs
+    jobs = night.bench.jobs
     if not durations:
         cells = sum(map(len, work)) + sum(n * len(at.selection.ptxas) for at, n in missing)
         return cells * _SHIPPED / jobs
@@ -298,10 +295,10 @@ def _seconds(
     return seconds
 
 
-def _durations(night: PlannedNight) -> dict[str, list[float]]:
+def _durations(night: MatrixRun) -> dict[str, list[float]]:
     durations: dict[str, list[float]] = {}
     decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
-    for record in night.policy.last.values():
+    for record in night.last.values():
         seconds = decode(record.row).seconds
         if seconds is not None:
             durations.setdefault(record.cell, []).append(seconds)

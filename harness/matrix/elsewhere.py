@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import os
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.cells.evaluate import not_evaluated
-from harness.cells.places import CompileOptions, Run, places_of, record_of, stored_place
+from harness.cells.places import CompileOptions, places_of, record_of, stored_place
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import CapturePlace, Selection
 from harness.io.files.own_code import program_sha256
@@ -28,8 +29,7 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import cores
 from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import NamedTool, name_tool
-from harness.matrix.plan import MatrixPlan
-from harness.matrix.run_policy import MatrixSteering
+from harness.matrix.run_policy import MatrixRun, launch_timeout
 from harness.matrix.workers import (
     CaptureAnswer,
     CaptureTask,
@@ -178,21 +178,10 @@ def _name_of_task(place: CapturePlace) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class CaptureDispatcher:
-    """Hands out captures of one run; `uid` is what all machines call it.
+    """Hands out captures of one run, and keeps what comes back."""
 
-    `memory` is the limit of one compiler in bytes, 0 for a share of each machine's; `until` is in
-    seconds since the epoch.
-    """
-
-    run: Run
-    plan: MatrixPlan
-    policy: MatrixSteering
+    night: MatrixRun
     machines: Machines
-    uid: str
-    command: str
-    memory: int = 0
-    launch_timeout: float
-    until: float | None = None
     _code: str = field(default_factory=program_sha256)
     _lost: list[tuple[int, Sequence[int]]] = field(default_factory=list)
 
@@ -208,9 +197,9 @@ class CaptureDispatcher:
             try:
                 await self._send(rank, indices)
             except LostWorkersError as error:
-                self.run.failures.append(error)
+                self.night.failures.append(error)
                 for index in indices:
-                    self._give_up(self.plan.places[index], str(error))
+                    self._give_up(self.night.plan.places[index], str(error))
 
     async def _once(self, rank: int, indices: Sequence[int]) -> None:
         try:
@@ -219,16 +208,16 @@ class CaptureDispatcher:
             self._lost.append((rank, indices))
 
     async def _send(self, rank: int, indices: Sequence[int]) -> None:
-        if self.policy.is_time_up():
-            self.policy.left(None)
+        if self.night.is_time_up():
+            self.night.left(None)
             return
         message = encode(self._task(indices), self._code)
-        name = _name_of_task(self.plan.places[indices[0]])
+        name = _name_of_task(self.night.plan.places[indices[0]])
         sent = self.machines.run(work_on_capture, message, name=name, rank=rank)
         try:
             answer = await asyncio.wait_for(sent, self._patience())
         except TimeoutError:
-            self.policy.left(None)
+            self.night.left(None)
         else:
             self._keep(answer, name)
 
@@ -237,41 +226,41 @@ class CaptureDispatcher:
 
         A machine that is there answers soon after the time is up; there may be none.
         """
-        bench = self.run.bench
+        bench = self.night.bench
         if bench.deadline is None:
             return None
-        seconds = bench.deadline - asyncio.get_running_loop().time()
-        return seconds + self._grace()
+        return bench.deadline - time.monotonic() + self._grace()
 
     def _grace(self) -> float:
         """Seconds that launch code and a compiler are given after the time is up."""
-        return self.launch_timeout + self.run.bench.limits.timeout
+        return launch_timeout(self.night.rules.matrix) + self.night.bench.limits.timeout
 
     def _task(self, indices: Sequence[int]) -> CaptureTask:
-        places = [self.plan.places[index] for index in indices]
-        rules, bench = self.policy.rules, self.run.bench
-        past = self._past(places) if self.policy.use_cache else []
+        night, bench, rules = self.night, self.night.bench, self.night.rules
+        places = [night.plan.places[index] for index in indices]
+        past = self._past(places) if bench.use_cache else []
+        seconds = None if bench.deadline is None else bench.deadline - time.monotonic()
         return CaptureTask(
-            run=self.uid,
-            command=self.command,
+            run=bench.store.uid_of(night.run),
+            command=night.options.work.command,
             places=tuple(
-                named(place, is_extra=index in self.plan.extras)
+                named(place, is_extra=index in night.plan.extras)
                 for index, place in zip(indices, places, strict=True)
             ),
             # What is planned already needs no plan.
             matrix=replace(rules.matrix, kernels=(), launches=(), include=()),
             only=tuple(rules.only),
-            use_cache=self.policy.use_cache,
+            use_cache=bench.use_cache,
             timeout=bench.limits.timeout,
-            launch_timeout=self.launch_timeout,
-            memory=self.memory,
-            until=self.until,
-            past=tuple(to_row(0, record, 0.0) for record in past if record.run != self.run.run),
-            settled=tuple(record.cell for record in past if record.run == self.run.run),
+            launch_timeout=launch_timeout(rules.matrix),
+            memory=bench.limits.memory if self.machines.are_here else 0,
+            until=None if seconds is None else time.time() + seconds,
+            past=tuple(to_row(0, record, 0.0) for record in past if record.run != night.run),
+            settled=tuple(record.cell for record in past if record.run == night.run),
         )
 
     def _past(self, places: Sequence[CapturePlace]) -> list[ResultRecord]:
-        store = self.run.bench.store
+        store = self.night.bench.store
         cells: set[str] = set()
         for place in places:
             kernel = place.selection.repro.name
@@ -282,7 +271,7 @@ class CaptureDispatcher:
         return list(store.latest_of(sorted(cells)).values())
 
     def _keep(self, message: bytes, name: str) -> None:
-        run, policy = self.run, self.policy
+        run = self.night
         answer = decode(message, CaptureAnswer)
         assert answer is not None, "the machine answers the command that sent the task"
         run.failures += [
@@ -304,28 +293,29 @@ class CaptureDispatcher:
             run.progress.planned(len(rows))
             for row in rows:
                 run.progress.done(row)
-            policy.settled.update(row.cell for row in rows)
+            run.settled.update(row.cell for row in rows)
         run.notes.extend(answer.notes)
         run.bench.cpu_seconds += answer.cpu_seconds
-        policy.excluded.update(answer.excluded)
-        policy.versions.update(answer.versions)
-        policy.rules.have_matched(answer.matched)
-        policy.skipped += answer.skipped
-        policy.skipped_captures += answer.skipped_captures
-        policy.carried += answer.carried
+        run.excluded.update(answer.excluded)
+        run.versions.update(answer.versions)
+        run.rules.have_matched(answer.matched)
+        run.skipped += answer.skipped
+        run.skipped_captures += answer.skipped_captures
+        run.carried += answer.carried
 
     def _give_up(self, place: CapturePlace, reason: str) -> None:
-        plan = stored_place(self.run, place)
+        night = self.night
+        plan = stored_place(night, place)
         if plan is None:
             return
-        cells, _ = self.policy.look(place, plan)
-        self.policy.put_again()
+        cells, _ = night.look(place, plan)
+        night.put_again()
         for cell in cells:
             evaluated = not_evaluated(cell, reason)
-            self.run.bench.store.put_result(self.run.run, record_of(evaluated))
-            self.policy.settled.add(str(cell.cell))
-            self.run.progress.planned(1)
-            self.run.progress.done(evaluated.row)
+            night.bench.store.put_result(night.run, record_of(evaluated))
+            night.settled.add(str(cell.cell))
+            night.progress.planned(1)
+            night.progress.done(evaluated.row)
 
 
 # What a command is about to look at, compiled by other machines: only evidence comes back. The same

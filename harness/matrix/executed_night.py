@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import structs
 
-from harness.cells.places import Run
 from harness.frontends.bench import TimeIsUpError
 from harness.frontends.plan import CapturePlace, PlannedCell
 from harness.frontends.registry import front_end, plan_launch
 from harness.io.processes.tasks import in_parallel
-from harness.matrix.run_policy import MatrixSteering, coordinates_of
+from harness.matrix.run_policy import MatrixRun, coordinates_of
 from harness.run.executing import keep_execution
 from harness.run.executors import executed_selection, executor_of
 from harness.run.gpu.packing import place_of
@@ -20,13 +17,9 @@ from harness.values.toolchain import EMULATOR, GPU, takes_cubins
 
 
 async def execute_places(
-    run: Run,
-    policy: MatrixSteering,
-    places: Sequence[CapturePlace],
-    on: str | None = EMULATOR,
-    runner: str | None = None,
+    night: MatrixRun, on: str | None = EMULATOR, runner: str | None = None
 ) -> None:
-    """Execute what the matrix wants of these places, as `triage run` does, as far as there is time.
+    """Execute what the matrix wants of its places, as `triage run` does, as far as there is time.
 
     Variants with configs of their own, and kernels that cannot be run with values, are left to the
     compilers; so are PTX files, but for those whose repro names inputs where `on` takes cubins.
@@ -36,18 +29,18 @@ async def execute_places(
     """
     if on == GPU:
         place_of(runner)
-    places = [place for place in places if _is_executable(place, on)]
+    places = [place for place in night.plan.places if _is_executable(place, on)]
     for number, place in enumerate(places):
-        if policy.is_time_up():
+        if night.is_time_up():
             for _ in places[number:]:
-                policy.left(None)
+                night.left(None)
             return
         try:
-            await _execute(run, policy, place, on, runner)
+            await _execute(night, place, on, runner)
         except TimeIsUpError:
-            policy.left(None)
+            night.left(None)
         except TriageError as error:
-            run.failures.append(error)
+            night.failures.append(error)
 
 
 def _is_executable(place: CapturePlace, on: str | None) -> bool:
@@ -58,9 +51,9 @@ def _is_executable(place: CapturePlace, on: str | None) -> bool:
 
 
 async def _execute(
-    run: Run, policy: MatrixSteering, place: CapturePlace, on: str | None, runner: str | None
+    night: MatrixRun, place: CapturePlace, on: str | None, runner: str | None
 ) -> None:
-    bench = run.bench
+    bench, rules, cells = night.bench, night.rules, []
     selection = structs.replace(
         place.selection,
         launches=(place.launch,),
@@ -70,18 +63,17 @@ async def _execute(
     )
     selection = executed_selection(selection, on)
     plan = await plan_launch(bench, selection.place())
-    cells, rules = [], policy.rules
     for cell in plan.cells:
         at = structs.replace(coordinates_of(cell), launch=place.launch.label)
         if rules.is_wanted(at) and rules.excluded(at) is None:
             cells.append(cell)
-    executor = executor_of(bench, selection, run.progress.capturing, on, runner=runner)
-    run.progress.planned(len(cells))
+    executor = executor_of(bench, selection, night.progress.capturing, on, runner=runner)
+    night.progress.planned(len(cells))
 
     async def one(cell: PlannedCell) -> None:
         executed = await executor.execute(bench, cell)
-        keep_execution(bench.store, run.run, executed)
-        run.progress.done(executed.evaluated.row)
+        keep_execution(bench.store, night.run, executed)
+        night.progress.done(executed.evaluated.row)
 
     try:
         await in_parallel(one(cell) for cell in cells)

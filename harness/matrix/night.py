@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 from msgspec import structs
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import Version
 
 from harness.bugs.reproducers import try_reproducers
 from harness.cells.matrix_rules import Expectations, Rules, happened
 from harness.cells.places import (
-    CompileOptions,
-    Run,
     RunProgress,
     at_bench,
     captures_of,
@@ -30,15 +25,14 @@ from harness.cells.places import (
 from harness.cells.repros.find import list_repros
 from harness.cells.repros.releases import is_of
 from harness.diff.between_runs import MATRIX, compare_runs, previous_run
-from harness.frontends.bench import Workbench
 from harness.io.packages.versions import LATEST, check_spec
 from harness.io.processes.cluster import Machines, MachinesGoneError
 from harness.matrix.plan import MatrixPlan, plan_matrix
-from harness.matrix.run_policy import MatrixSteering
-from harness.store.store import Shard, Store
+from harness.matrix.run_policy import MatrixOptions, MatrixRun, launch_timeout
+from harness.store.store import Store
 from harness.values.change import Changes
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
-from harness.values.matrix import Matrix, Selector
+from harness.values.matrix import Matrix
 from harness.values.row import Facts
 from harness.values.toolchain import EMULATOR, takes_cubins
 from harness.values.verdict import VerdictKind
@@ -84,25 +78,6 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixOptions:
-    """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
-
-    `on` says what executes, where it is not the emulator; `runner` reaches a GPU. Shards with
-    the same night are one run, and compared with others when they are merged. With
-    `package_version` it is run over those releases of a package, as `over_releases` reads it.
-    """
-
-    only: Sequence[Selector] = ()
-    shard: Shard = field(default_factory=Shard)
-    max_time: float | None = None
-    run: bool = False
-    on: str | None = None
-    runner: str | None = None
-    package_version: str | None = None
-    work: CompileOptions = field(default_factory=CompileOptions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixReport:
     """The result of a run.
 
@@ -138,38 +113,6 @@ class MatrixReport:
         return code if self.is_complete else 4
 
 
-@dataclass(slots=True, kw_only=True)
-class PlannedNight:
-    """A planned matrix on its bench."""
-
-    options: MatrixOptions
-    plan: MatrixPlan
-    run: Run
-    policy: MatrixSteering
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """What this machine could not provide, and launches that cannot be captured."""
-        every = (*self.plan.failures, *(str(error) for error in self.run.failures))
-        return tuple(dict.fromkeys(every))
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Notes on the matrix and its cells, each once."""
-        unmatched: list[str] = []
-        rules = self.plan.rules
-        # A part of a matrix cannot tell what the whole of it would match.
-        is_part = self.options.shard.of > 1 or self.policy.skipped_captures
-        if self.options.only and not is_part:
-            unmatched = [f"no cell is of {words}" for words in rules.unmatched_only()]
-        elif not is_part:
-            ptxas = {*self.plan.versions["ptxas"], *map(Version, self.policy.versions)}
-            versions = {**self.plan.versions, "ptxas": sorted(ptxas)}
-            unmatched = rules.unmatched(versions)
-        every = (*self.plan.warnings, *unmatched, *self.run.notes)
-        return tuple(dict.fromkeys(every))
-
-
 async def run_matrix(
     matrix: Matrix,
     store: Store,
@@ -191,23 +134,24 @@ async def run_matrix(
     shard = options.shard
     run_id = store.begin_run(options.work.command, None if shard.night is None else shard)
     store.keep_record(MATRIX, store.uid_of(run_id), str(Path(matrix.file).absolute()))
-    async with matrix_bench(store, options, matrix) as bench:
+    async with at_bench(store, options.work, launch_timeout=launch_timeout(matrix)) as bench:
         if options.max_time is not None:
             bench.deadline = started + options.max_time
-        night = plan_night(bench, plan, options, progress, run_id)
+        night = MatrixRun(bench=bench, run=run_id, progress=progress, plan=plan, options=options)
         captures = _in_order(night)
         if machines:
-            await _hand_out(night, matrix, machines, captures)
+            from harness.matrix.elsewhere import CaptureDispatcher  # noqa: PLC0415 - only where it is wanted
+
+            await CaptureDispatcher(night=night, machines=machines).work_off(captures)
         else:
-            await work_off(night.run, plan.places, captures)
+            await work_off(night, plan.places, captures)
         if machines and options.run:
-            await _execute_there(night, matrix, machines)
+            await _execute_there(night, machines)
         else:
             await _execute(night)
-        policy = night.policy
-        is_whole = not (policy.skipped or policy.skipped_captures)
+        is_whole = not (night.skipped or night.skipped_captures)
         verdicts = store.verdicts(run_id)
-        if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
+        if not verdicts and is_whole and shard.of == 1 and not night.problems:
             raise EmptySelectionError(
                 "no cell of the matrix matches; --list shows them"
                 if options.only
@@ -240,105 +184,60 @@ async def run_matrix(
         run=run_id,
         verdicts=verdicts,
         unexpected=unexpected,
-        carried=policy.carried,
-        excluded=len(policy.excluded),
-        skipped=policy.skipped,
-        skipped_captures=policy.skipped_captures,
+        carried=night.carried,
+        excluded=len(night.excluded),
+        skipped=night.skipped,
+        skipped_captures=night.skipped_captures,
         changes=changes,
-        failures=night.failures,
+        failures=night.problems,
         warnings=night.warnings,
         wall_seconds=time.monotonic() - started,
         cpu_seconds=bench.cpu_seconds,
     )
 
 
-async def _execute(night: PlannedNight) -> None:
+async def _execute(night: MatrixRun) -> None:
     options = night.options
     if options.run or takes_cubins(options.on):
         from harness.matrix.executed_night import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
 
         on = options.on if takes_cubins(options.on) else EMULATOR
-        await execute_places(night.run, night.policy, night.plan.places, on, options.runner)
+        await execute_places(night, on, options.runner)
 
 
-async def _execute_there(night: PlannedNight, matrix: Matrix, machines: Machines) -> None:
+async def _execute_there(night: MatrixRun, machines: Machines) -> None:
     from harness.matrix.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
 
-    bench, work = night.run.bench, at_once(machines, night.options.work)
+    here, work = night.bench, at_once(machines, night.options.work)
+    timeout = launch_timeout(night.rules.matrix)
     try:
-        async with ToolsElsewhere(machines, work, night.run.notes.append) as hub:
-            there = open_bench(hub, bench.store, work, launch_timeout=_launch_timeout(matrix))
-            there.deadline = bench.deadline
-            await _execute(replace(night, run=replace(night.run, bench=there)))
-            bench.cpu_seconds += there.cpu_seconds
+        async with ToolsElsewhere(machines, work, night.notes.append) as hub:
+            night.bench = open_bench(hub, here.store, work, launch_timeout=timeout)
+            night.bench.deadline = here.deadline
+            await _execute(night)
+            here.cpu_seconds += night.bench.cpu_seconds
     except MachinesGoneError as error:
         raise InfrastructureError(str(error)) from error
+    finally:
+        night.bench = here
 
 
-async def _hand_out(
-    night: PlannedNight, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
-) -> None:
-    from harness.matrix.elsewhere import CaptureDispatcher  # noqa: PLC0415 - only where it is wanted
-
-    bench, work = night.run.bench, night.options.work
-    seconds = None if bench.deadline is None else bench.deadline - time.monotonic()
-    handing_out = CaptureDispatcher(
-        run=night.run,
-        plan=night.plan,
-        policy=night.policy,
-        machines=machines,
-        uid=bench.store.uid_of(night.run.run),
-        command=work.command,
-        memory=bench.limits.memory if machines.are_here else 0,
-        launch_timeout=_launch_timeout(matrix),
-        until=None if seconds is None else time.time() + seconds,
-    )
-    await handing_out.work_off(captures)
-
-
-def _launch_timeout(matrix: Matrix) -> float:
-    # Launch code is given as long as the compilers, wherever they are given more.
-    return max([matrix.timeout, *(override.timeout or 0 for override in matrix.overrides)])
-
-
-def matrix_bench(
-    store: Store, options: MatrixOptions, matrix: Matrix
-) -> AbstractAsyncContextManager[Workbench]:
-    """A bench for the cells of a matrix, with its limits."""
-    return at_bench(store, options.work, launch_timeout=_launch_timeout(matrix))
-
-
-def plan_night(
-    bench: Workbench,
-    plan: MatrixPlan,
-    options: MatrixOptions,
-    progress: RunProgress,
-    run_id: int | None,
-) -> PlannedNight:
-    """A planned matrix and its policy; without a run, nothing of it is stored."""
-    policy = MatrixSteering(
-        bench=bench, plan=plan, progress=progress, run=run_id, use_cache=bench.use_cache
-    )
-    run = Run(bench=bench, run=run_id or 0, progress=progress, policy=policy)
-    return PlannedNight(options=options, plan=plan, run=run, policy=policy)
-
-
-def _in_order(night: PlannedNight) -> list[list[int]]:
+def _in_order(night: MatrixRun) -> list[list[int]]:
     """The captures that have work left, in the order of the most telling cell of each.
 
     What needs no work is taken over on the way.
     """
-    run, policy, places = night.run, night.policy, night.plan.places
+    places = night.plan.places
     ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
     for number, indices in enumerate(captures_of(places)):
         ranks: list[tuple[object, ...]] = []
         for index in indices:
-            plan = stored_place(run, places[index]) if run.bench.use_cache else None
-            rank = policy.look(places[index], plan)[1] if plan else (0, False, ())
+            plan = stored_place(night, places[index]) if night.bench.use_cache else None
+            rank = night.look(places[index], plan)[1] if plan else (0, False, ())
             ranks += [rank] if rank else []
         if ranks:
             ranked.append((min(ranks), number, indices))
-    policy.put_again()
+    night.put_again()
     return [indices for _, _, indices in sorted(ranked)]
 
 

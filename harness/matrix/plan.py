@@ -41,33 +41,21 @@ from harness.workaround.expiry import to_retest, to_run
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """A place whose cells are all left out."""
-
-    place: MatrixPlace
-    reason: str
-
-    def __str__(self) -> str:
-        at = self.place
-        compiler = f"{at.compiler}-{at.version}" if at.version else at.compiler
-        return f"{at.kernel}/{at.launch}/*@{at.target}/{compiler}/*"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MatrixPlan:
     """Where to work; `extras` are the places (by index) that no exclusion speaks of.
 
-    `failures` is what this machine could not provide, `versions` all of each tool that take part.
+    `dropped` are places whose cells are all left out, with the reason. `failures` is what this
+    machine could not provide, `versions` all of each tool that take part.
     """
 
     rules: Rules
-    places: tuple[CapturePlace, ...]
-    extras: frozenset[int]
-    dropped: tuple[Dropped, ...]
-    warnings: tuple[str, ...]
-    failures: tuple[str, ...]
-    versions: dict[str, Sequence[Version]]
+    places: list[CapturePlace] = field(default_factory=list)
+    extras: set[int] = field(default_factory=set)
+    dropped: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    versions: dict[str, set[Version]] = field(default_factory=lambda: {TRITON: set(), PTXAS: set()})
 
 
 def plan_matrix(
@@ -83,21 +71,16 @@ def plan_matrix(
         UsageError: a target is not a GPU that is known.
         InfrastructureError: the package index cannot be asked.
     """
-    return _Planner(rules=rules, shard=shard, kept=kept, installs=installs).plan()
+    planner = _Planner(plan=MatrixPlan(rules=rules), shard=shard, installs=installs)
+    planner.fill(kept)
+    return planner.plan
 
 
 @dataclass(slots=True, kw_only=True)
 class _Planner:
-    rules: Rules
+    plan: MatrixPlan
     shard: Shard
-    kept: Sequence[KeptWorkaround] = ()
     installs: bool = True
-    places: list[CapturePlace] = field(default_factory=list)
-    extras: set[int] = field(default_factory=set)
-    dropped: list[Dropped] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    versions: dict[str, set[Version]] = field(default_factory=lambda: {TRITON: set(), PTXAS: set()})
     _compilers: dict[tuple[str, str], Compiler | None] = field(default_factory=dict)
     _words: dict[str, list[str]] = field(default_factory=dict)
     _assemblers: dict[str, BackEnd] = field(default_factory=lambda: {PTXAS: PTXAS_BACK_END})
@@ -106,9 +89,9 @@ class _Planner:
 
     @property
     def matrix(self) -> Matrix:
-        return self.rules.matrix
+        return self.plan.rules.matrix
 
-    def plan(self) -> MatrixPlan:
+    def fill(self, kept: Sequence[KeptWorkaround]) -> None:
         self._words[TRITON] = self._versions(TRITON, self.matrix.triton)
         ptxas = self._versions(PTXAS, self.matrix.ptxas)
         for repro in self._kernels():
@@ -121,28 +104,19 @@ class _Planner:
                         self._place(repro, launch, target, word, mine, ConfigFilter())
         for extra in self.matrix.include:
             self._extra(extra, ptxas, f"{self.matrix.file}:{extra.line}: include")
-        for workaround in self.kept:
+        for workaround in kept:
             own = [BUNDLED] if workaround.baseline.triton else ptxas
             for extra in (to_run(workaround), *to_retest(workaround)):
                 self._extra(extra, own, f"workaround for {workaround.baseline.cell}")
-        return MatrixPlan(
-            rules=self.rules,
-            places=tuple(self.places),
-            extras=frozenset(self.extras),
-            dropped=tuple(self.dropped),
-            warnings=tuple(dict.fromkeys(self.warnings)),
-            failures=tuple(dict.fromkeys(self.failures)),
-            versions={tool: sorted(versions) for tool, versions in self.versions.items()},
-        )
 
     def _warn(self, entry: str, message: str) -> None:
         line = self.matrix.lines.get(entry)
         place = f"{self.matrix.file}:{line}" if line else self.matrix.file
-        self.warnings.append(f"{place}: {entry}: {message}")
+        self.plan.warnings.append(f"{place}: {entry}: {message}")
 
     def _kernels(self) -> list[Repro]:
         repros, errors = list_repros()
-        self.warnings += [str(error) for error in errors]
+        self.plan.warnings += [str(error) for error in errors]
         by_name: dict[str, Repro] = {}
         for index, pattern in enumerate(self.matrix.kernels):
             suffixes = (".py", *(suffix for kind in kinds() for suffix in takes(kind)[0]))
@@ -165,7 +139,7 @@ class _Planner:
             chosen = self._chosen(tool, spec, prereleases=choice.prereleases)
             if choice.newest_of_minor and spec != LATEST and exact_version(spec) is None:
                 chosen = newest_of_minor(chosen)
-            self.versions.setdefault(tool, set()).update(chosen)
+            self.plan.versions.setdefault(tool, set()).update(chosen)
             versions += [str(version) for version in chosen]
         return list(dict.fromkeys(versions))
 
@@ -234,7 +208,7 @@ class _Planner:
                 )
                 self._extra_places(extra, repro, options, ptxas)
         except UsageError as error:
-            self.warnings.append(f"{where}: {error}")
+            self.plan.warnings.append(f"{where}: {error}")
 
     def _extra_places(
         self, extra: Extra, repro: Repro, options: SelectionOptions, ptxas: list[str]
@@ -279,11 +253,13 @@ class _Planner:
             compiler=kind,
             version=version,
         )
-        if not self.rules.is_wanted_early(at):
+        plan = self.plan
+        if not plan.rules.is_wanted_early(at):
             return
-        reason = None if extra else self.rules.excluded_early(at)
+        reason = None if extra else plan.rules.excluded_early(at)
         if reason is not None:
-            self.dropped.append(Dropped(place=at, reason=reason))
+            label = f"{kind}-{version}" if version else kind
+            plan.dropped[f"{repro.name}/{launch.label}/*@{target}/{label}/*"] = reason
             return
         # Kernels that share a capture are in the same shard.
         if not self.shard.has(f"{repro.group or repro.name}/{launch.label}@{target}/{version}"):
@@ -294,13 +270,13 @@ class _Planner:
         chosen = [self._assembler(back, name) for name in ptxas if bundles or name != BUNDLED]
         tools = tuple(tool for is_found, tool in chosen if is_found)
         if compiler is None or not tools:
-            self.rules.unseen(at)
+            plan.rules.unseen(at)
             return
         if compiler.version:
-            self.versions.setdefault(kind, set()).add(Version(compiler.version))
+            plan.versions.setdefault(kind, set()).add(Version(compiler.version))
         if extra:
-            self.extras.add(len(self.places))
-        self.places.append(
+            plan.extras.add(len(plan.places))
+        plan.places.append(
             CapturePlace(
                 selection=Selection(
                     repro=structs.replace(repro, launches=(launch.spec,)) if kind == PTX else repro,
@@ -348,14 +324,14 @@ class _Planner:
         if back.kind not in self._disassemblers:
             tool, notes = back.disassembler(installs=self.installs)
             self._disassemblers[back.kind] = tool
-            self.warnings[:0] = notes
+            self.plan.warnings[:0] = notes
         return self._disassemblers[back.kind]
 
     def _had(self, install: Callable[[], T]) -> T | None:
         try:
             return install()
         except (InfrastructureError, UsageError) as error:
-            self.failures.append(str(error))
+            self.plan.failures.append(str(error))
             return None
 
 

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.cells.matrix_rules import exclusion_of
-from harness.cells.places import RunProgress
+from harness.cells.places import RunProgress, at_bench
 from harness.cells.repros.find import find_kernels, list_repros
 from harness.diff.between_runs import all_runs
 from harness.diff.compare import compare
@@ -39,7 +39,8 @@ from harness.io.processes.hub import run_tool
 from harness.judging.origins import LOCAL_ACCESS, kernel_file, lines_of, ptx_origins, sass_origins
 from harness.judging.ptxas.cubin import CubinError, code_sha256
 from harness.judging.ptxas.sass import line_tables
-from harness.matrix.night import MatrixOptions, MatrixReport, make_plan, matrix_bench, run_matrix
+from harness.matrix.night import MatrixReport, make_plan, run_matrix
+from harness.matrix.run_policy import MatrixOptions, launch_timeout
 from harness.store.artifacts import UnusableArtifactError
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
@@ -250,7 +251,7 @@ async def run_side(
         plan = make_plan(mine, options, store)
         report = await run_matrix(mine, store, options, progress, plan)
         cells: list[PlannedCell] = []
-        async with matrix_bench(store, options, mine) as bench:
+        async with at_bench(store, options.work, launch_timeout=launch_timeout(mine)) as bench:
             for place in plan.places:
                 stored = front_end(place.compiler.kind).stored_plan(bench, place)
                 cells += stored.cells if stored else ()

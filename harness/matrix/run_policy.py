@@ -8,17 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
+from packaging.version import Version
+
 from harness.cells.matrix_rules import Rules, by_information
-from harness.cells.places import CellOptions, RunPolicy, RunProgress
+from harness.cells.places import CellOptions, CompileOptions, Run, RunPolicy
 from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
-from harness.frontends.bench import Workbench
 from harness.frontends.plan import CapturePlace, Plan, PlannedCell
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import ResourceLimits
 from harness.matrix.plan import MatrixPlan
 from harness.store.schema import ResultRecord
-from harness.values.matrix import Coordinates, MatrixPlace, Override
+from harness.store.store import Shard
+from harness.values.matrix import Coordinates, Matrix, MatrixPlace, Override, Selector
 from harness.values.row import Row
+from harness.values.toolchain import PTXAS
 from harness.values.verdict import VerdictKind
 
 K = TypeVar("K")
@@ -27,21 +31,41 @@ _CELLS_A_WORKER = 4
 _MOST_HELD = 10_000
 
 
-@dataclass(slots=True, kw_only=True)
-class MatrixSteering(RunPolicy):
-    """Keeps account of every cell of one run of a matrix.
+class MatrixOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
 
-    `run` is None where nothing is to be stored. `excluded` has the cells that were left out, with
+    `on` says what executes, where it is not the emulator; `runner` reaches a GPU. Shards with
+    the same night are one run, and compared with others when they are merged. With
+    `package_version` it is run over those releases of a package, as `over_releases` reads it.
+    """
+
+    only: Sequence[Selector] = ()
+    shard: Shard = Shard()
+    max_time: float | None = None
+    run: bool = False
+    on: str | None = None
+    runner: str | None = None
+    package_version: str | None = None
+    work: CompileOptions = CompileOptions()
+
+
+def launch_timeout(matrix: Matrix) -> float:
+    """Seconds that launch code has: as the compilers, wherever they are given more."""
+    return max([matrix.timeout, *(override.timeout or 0 for override in matrix.overrides)])
+
+
+@dataclass(slots=True, kw_only=True)
+class MatrixRun(Run, RunPolicy):
+    """One run of a planned matrix, which keeps account of every cell of it.
+
+    `run` is 0 where nothing is to be stored. `excluded` has the cells that were left out, with
     the reason, `settled` those that are done; `skipped` cells and `skipped_captures` were not
     started, as the time was up. `versions` are those of every ptxas, the bundled ones too. `past`
     are last results by cell, where those of the store are not meant.
     """
 
-    bench: Workbench
     plan: MatrixPlan
-    progress: RunProgress
-    run: int | None
-    use_cache: bool
+    options: MatrixOptions = field(default_factory=MatrixOptions)
     past: Mapping[str, ResultRecord] | None = None
     excluded: dict[str, str] = field(default_factory=dict)
     carried: int = 0
@@ -65,12 +89,33 @@ class MatrixSteering(RunPolicy):
     def __post_init__(self) -> None:
         # Enough for the workers; a run that is stopped has finished cells to show for its time.
         self.at_once = _CELLS_A_WORKER * self.bench.jobs
+        self.policy = self
+        Run.__post_init__(self)
         self._extras = {id(self.plan.places[index]) for index in self.plan.extras}
 
     @property
     def rules(self) -> Rules:
         """Those of the matrix."""
         return self.plan.rules
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What this machine could not provide, and launches that cannot be captured."""
+        return tuple(dict.fromkeys((*self.plan.failures, *map(str, self.failures))))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes on the matrix and its cells, each once."""
+        unmatched: list[str] = []
+        # A part of a matrix cannot tell what the whole of it would match.
+        is_part = self.options.shard.of > 1 or self.skipped_captures
+        if self.options.only and not is_part:
+            unmatched = [f"no cell is of {words}" for words in self.rules.unmatched_only()]
+        elif not is_part:
+            ptxas = self.plan.versions[PTXAS] | set(map(Version, self.versions))
+            every = {**self.plan.versions, PTXAS: ptxas}
+            unmatched = self.rules.unmatched({tool: sorted(each) for tool, each in every.items()})
+        return tuple(dict.fromkeys((*self.plan.warnings, *unmatched, *self.notes)))
 
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
         """As `look`; and what is chosen counts as work to be done."""
@@ -99,7 +144,7 @@ class MatrixSteering(RunPolicy):
                 )
             )
         cells = self._wanted(place, plan.cells)
-        to_do = self._carry_over(cells) if self.use_cache else cells
+        to_do = self._carry_over(cells) if self.bench.use_cache else cells
         records = [self.last.get(at.cell) for _, at in to_do]
         for (_, at), last in zip(to_do, records, strict=True):
             if last and not VerdictKind(last.verdict).compiles:
@@ -107,7 +152,7 @@ class MatrixSteering(RunPolicy):
         order = by_information(
             [at for _, at in to_do], [record.verdict if record else None for record in records]
         )
-        if self.run is not None:
+        if self.run:
             self.last.clear()
         return [to_do[index][0] for _, index in order], order[0][0][:3] if order else ()
 
@@ -161,9 +206,9 @@ class MatrixSteering(RunPolicy):
 
     def put_again(self) -> None:
         """Store what was taken over: many at a time, since each time touches all of an index."""
-        if self.run is not None and self._same:
+        if self.run and self._same:
             self.bench.store.put_again(self.run, self._same)
-        if self.run is not None and self._again:
+        if self.run and self._again:
             self.bench.store.put_results(self.run, self._again)
         self._same.clear()
         self._again.clear()

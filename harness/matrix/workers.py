@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.cells.matrix_rules import Rules
-from harness.cells.places import CompileOptions, Run, RunProgress, work_off
+from harness.cells.places import CompileOptions, RunProgress, work_off
 from harness.cells.repros.find import find_kernels
 from harness.frontends.bench import Workbench, content_key
 from harness.frontends.launch_code import launch_sha256
@@ -36,7 +36,7 @@ from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import NamedTool, find_tool
 from harness.matrix.plan import MatrixPlan
-from harness.matrix.run_policy import MatrixSteering
+from harness.matrix.run_policy import MatrixRun
 from harness.run.emulating import execute_job
 from harness.store.artifacts import ArtifactStore, DamagedArtifactError
 from harness.store.merge import pack
@@ -487,37 +487,30 @@ async def _work(
             if task.until is not None:
                 bench.deadline = time.monotonic() + task.until - time.time()
             run_id = store.begin_run(task.command, uid=task.run)
-            progress = RunProgress()
-            policy = MatrixSteering(
+            run = MatrixRun(
                 bench=bench,
+                run=run_id,
+                progress=RunProgress(),
                 plan=MatrixPlan(
                     rules=Rules(matrix=task.matrix, only=task.only),
-                    places=tuple(places),
-                    extras=frozenset(n for n, place in enumerate(task.places) if place.is_extra),
-                    dropped=(),
-                    warnings=(),
-                    failures=(),
-                    versions={},
+                    places=list(places),
+                    extras={n for n, place in enumerate(task.places) if place.is_extra},
                 ),
-                progress=progress,
-                run=run_id,
-                use_cache=task.use_cache,
                 past={record.cell: record for record in map(from_row, task.past)},
+                settled=set(task.settled),
             )
-            policy.settled.update(task.settled)
-            run = Run(bench=bench, run=run_id, progress=progress, policy=policy)
             await work_off(run, places, [range(len(places))])
         return CaptureAnswer(
             host=platform.node(),
             parcel=pack(home),
             failures=tuple(map(str, run.failures)),
             notes=tuple(run.notes),
-            excluded=policy.excluded,
-            versions=tuple(sorted(policy.versions)),
-            matched=tuple(policy.rules.matched()),
-            skipped=policy.skipped,
-            skipped_captures=policy.skipped_captures,
-            carried=policy.carried,
+            excluded=run.excluded,
+            versions=tuple(sorted(run.versions)),
+            matched=tuple(run.rules.matched()),
+            skipped=run.skipped,
+            skipped_captures=run.skipped_captures,
+            carried=run.carried,
             cpu_seconds=bench.cpu_seconds,
         )
 

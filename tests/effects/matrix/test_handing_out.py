@@ -24,7 +24,8 @@ from harness.matrix import elsewhere as handing_out
 from harness.matrix import workers as at_worker
 from harness.matrix import workers as by_name
 from harness.matrix import workers as common_evidence
-from harness.matrix.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.matrix.night import MatrixReport, make_plan, run_matrix
+from harness.matrix.run_policy import MatrixOptions
 from harness.matrix.workers import CaptureAnswer, encode, worker_loop
 from harness.store.merge import open_parcel, pack, take_over
 from harness.store.store import Store

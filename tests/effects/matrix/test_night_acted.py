@@ -14,7 +14,8 @@ from harness.cells.matrix_file import read_matrix
 from harness.cells.places import RunProgress
 from harness.diff.between_runs import matrix_of
 from harness.matrix import night as night_module
-from harness.matrix.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.matrix.night import MatrixReport, make_plan, run_matrix
+from harness.matrix.run_policy import MatrixOptions
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.minimization import Minimization
 from harness.minimize.reduction.work import MinimizeOptions, Watch
