@@ -345,11 +345,9 @@ class _Runner:
     def _run(self, section: Section, mask: Array | None, threads: int) -> None:
         frame = self.frame
         registers = frame.registers
-        number = 0
         self.ran.add(section.number)
         self._turns[section.number] += 1
         registers[MASK] = mask
-        holds = len(frame.holds)
         if frame.parted:
             # Those that parted before meet in this block, or have not met yet.
             here = frame.full(frame.alive() if mask is None else mask)
@@ -363,27 +361,28 @@ class _Runner:
                     frame.batch.watch.unmet(parting.place, section.aligned)
         try:
             recording = frame.batch.recording
-            for number, run in enumerate(section.whole if mask is None else section.part):
-                if recording is None:
+            runs = section.whole if mask is None else section.part
+            if recording is None:
+                for run, frame.place in zip(runs, section.places, strict=True):
                     run(registers)
-                    continue
-                recording.before(frame, section.places[number], section.reads[number])
-                run(registers)
-                recording.after(frame, section.writes[number])
+            else:
+                steps = zip(runs, section.places, section.reads, section.writes, strict=True)
+                for run, frame.place, reads, writes in steps:
+                    recording.before(frame, reads)
+                    run(registers)
+                    recording.after(frame, writes)
         except Trouble as trouble:
             registers[MASK] = None
-            trouble.place = trouble.place or section.places[number]
+            trouble.place = trouble.place or frame.place
             raise
         except (NotExecutable, Unordered, MemoryError):
             raise
         except Exception as error:
             # What the engines do not know, or what is wrong with this emulator: no verdict.
-            at = section.places[number]
+            at = frame.place
             raise NotExecutable(
                 f"{at.words}: {at.instruction} cannot be executed: {error!r}"
             ) from error
-        for hold in frame.holds[holds:]:
-            hold.place = section.places[number]
         self._leave(section, mask)
         registers[MASK] = None
         frame.batch.executed += section.count * threads

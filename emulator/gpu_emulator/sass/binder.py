@@ -5,29 +5,31 @@ its text alone, and is kept by it. R0 ... are 32 bits of a thread; 64-bit values
 Uniform registers and predicates, and barrier registers, belong to a warp: what any active lane
 writes is there for all of its lanes.
 
-A row of the table is `@computed(template, signature, evidence=...)` above a function of arrays, or
-`@opcode(template, evidence=...)` above a function that makes a `Step` (of a place, where it needs
-one). A template is spelled as `opcodes.py` says: what no template matches as a whole is refused
-by name. `evidence` says where the meaning comes from.
+A row of the table is `@computed(template, signature, evidence=...)` above a function of arrays,
+`@acts(...)` above one that is given the registers, too, and acts for the active threads alone, or
+`@opcode(template, evidence=...)` above a function that makes a `Step`. A template is spelled as
+`opcodes.py` says: what no template matches as a whole is refused by name. `evidence` says where the
+meaning comes from.
 
 A signature is `results = operands`, a word for each: `b32`, `s32`, `b64`, `f32`, `pred`, ... (the
-types of PTX; 64 bits are two registers). `?` behind a word: it may be missing (an operand is then
-False, a result dropped). Before a type stand the signs that its operand may have: `-`, `~`, `|`
-(its absolute value); a predicate may always have `!`. An operand with another sign, or a suffix, is
-refused. `PT?` is a predicate that may stand there, and is always PT.
+types of PTX; 64 bits are two registers); `a32` and `a64` are addresses in brackets. `?` behind a
+word: it may be missing (an operand is then False, a result dropped). Before a type stand the signs
+that its operand may have: `-`, `~`, `|` (its absolute value); a predicate may always have `!`; and
+the kind that a register has to be of, `UR:b32`. An operand with another sign, or a suffix, is
+refused. `PT` and `RZ` have to stand there (`UPT` and `URZ` count as them), `PT?` may.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from gpu_emulator.opcodes import OpcodeRow, OpcodeTable
+from gpu_emulator.opcodes import OpcodeTable
 from gpu_emulator.sass.listing import Instruction, Operand, read_instruction, read_operand
 from gpu_emulator.steps import (
     BITS,
@@ -40,7 +42,7 @@ from gpu_emulator.steps import (
     Step,
     under,
 )
-from gpu_emulator.values import NotExecutable, Place
+from gpu_emulator.values import NotExecutable
 
 SPECIAL = {
     "SR_TID.X": "%tid.x", "SR_TID.Y": "%tid.y", "SR_TID.Z": "%tid.z", "SR_CTAID.X": "%ctaid.x",
@@ -59,6 +61,7 @@ _FIXED = {name: FIRST_SLOT + number for number, name in enumerate(_NAMES)}
 _FIRST = FIRST_SLOT + len(_NAMES)
 _PREDICATES = {slot for name, slot in _FIXED.items() if re.match(r"_1|_branch|U?P[0-9]", name)}
 _TRUE = np.ones((1, 1), np.bool_)
+_PART = re.compile(r"(U?R)([0-9]+|Z)(?:\.(64|X4|X8|X16))?\Z")
 BRANCH = _FIXED["_branch"]
 """The slot of a predicate that two others decide, of a branch with both."""
 BARRIER_RESULT = _FIXED["result of a barrier"]
@@ -92,24 +95,30 @@ def slots_of(touched: set[int]) -> Slots:
     return slots
 
 
-Made = Step | Callable[[Place], Step]
-
-
 class Binder:
-    """One instruction while its step is made: `parts` are the modifiers that its row names.
+    """An instruction, and its `step`: all of it depends on its text alone.
 
-    `reads` and `touched` are slots, `constants` the words of constant banks that it reads: (bank,
-    offset). `meeting`: the lanes that wait for each other here. `accesses` are (space, bytes).
+    `parts` are the modifiers that its row names, `reads` slots, `constants` the words of constant
+    banks that it reads: (bank, offset). `meeting`: the lanes that wait for each other here.
+    `accesses` are (space, bytes).
     """
 
-    def __init__(self, text: str, line: Instruction, parts: dict[str, str]) -> None:
-        self.text = text
-        self.opcode, self.operands, self.parts = line.opcode, line.operands, parts
+    def __init__(self, text: str, parts: dict[str, str]) -> None:
+        self.text, self.parts, line = text, parts, read_instruction(text)
+        self.opcode, self.operands = line.opcode, line.operands
+        self.step = NOTHING
         self.reads: set[int] = set()
         self.constants: set[tuple[int, int]] = set()
         self.accesses: set[tuple[str, int]] = set()
         self.meeting: Reader | None = None
         self.is_plain = True
+
+    @classmethod
+    def of(cls, step: Step, reads: Iterable[int] = ()) -> Binder:
+        """A step that no instruction of the listing stands for."""
+        own = cls("NOP", {})
+        own.step, own.reads = step, set(reads)
+        return own
 
     @property
     def base(self) -> str:
@@ -176,6 +185,55 @@ class Binder:
 
         return read
 
+    def address(self, operand: Operand, *, is_wide: bool) -> Reader:
+        """The address in brackets, as int64: a pair and a number (wide, `.E`), or 32 bits that wrap.
+
+        Where no description of memory stands, the listing leaves the `.64` of the pair out.
+        """
+        if operand.kind != "address" or operand.suffixes:
+            raise self.refuse(operand)
+        if description := re.match(r"desc\[UR([0-9]+)\]", operand.text):
+            # A description of global memory, which changes no address.
+            self.reads |= {slot_of("UR", int(description[1]) + more) for more in (0, 1)}
+        terms: list[tuple[int, np.uint32]] = []
+        pairs: list[tuple[int, int]] = []
+        number = 0
+        for part in operand.parts:
+            found = _PART.match(part)
+            if not found:
+                try:
+                    number += int(part.replace(" ", ""), 0)
+                except ValueError:
+                    raise self.refuse(operand) from None
+                continue
+            kind, name, suffix = found.groups()
+            if name == "Z":
+                continue
+            slot = slot_of(kind, int(name))
+            self.reads.add(slot)
+            if suffix == "64" or (is_wide and suffix is None):
+                pairs.append((slot, slot_of(kind, int(name) + 1)))
+                self.reads.add(pairs[-1][1])
+            else:
+                terms.append((slot, np.uint32(int((suffix or "X1")[1:]))))
+        if len(pairs) != is_wide or (is_wide and terms):
+            raise self.refuse(operand)
+        if is_wide:
+            ((low, high),) = pairs
+            return lambda registers: joined(registers[low], registers[high]).view(np.int64) + number
+        start = np.full((1, 1), number % (1 << 32), np.uint32)
+        if len(terms) == 1 and terms[0][1] == 1:
+            only = terms[0][0]
+            return lambda registers: (registers[only] + start).astype(np.int64)
+
+        def read(registers: Registers) -> Array:
+            total = start
+            for slot, scale in terms:
+                total = total + registers[slot] * scale
+            return total.astype(np.int64)
+
+        return read
+
     def word_around(self, operand: Operand) -> Callable[[Registers], tuple[Array, Array]]:
         """The word of a constant bank in which an indexed address lies, and the address."""
         bank = operand.number or 0
@@ -191,6 +249,8 @@ class Binder:
 
     def read(self, operand: Operand, kind: str, allowed: str = "") -> Reader:
         """A closure that reads an operand as a type, with those of the signs that are allowed."""
+        if kind in ("a32", "a64"):
+            return self.address(operand, is_wide=kind == "a64")
         bits, dtype = BITS[kind], DTYPES[kind]
         if operand.suffixes or (operand.sign and operand.sign not in allowed + "!" * (bits == 1)):
             raise self.refuse(operand)
@@ -212,7 +272,7 @@ class Binder:
             return lambda registers: (~plain(registers)).view(dtype)
         if operand.sign == "-":
             return lambda registers: (-plain(registers)).view(dtype)
-        if plain is not None and dtype.kind == "u":
+        if dtype.kind == "u":
             return plain
         return lambda registers: plain(registers).view(dtype)
 
@@ -332,10 +392,11 @@ def immediate(text: str, kind: str) -> Array | None:
     return np.array([[value % (1 << 8 * dtype.itemsize)]], dtype=f"u{dtype.itemsize}").view(dtype)
 
 
-Maker = Callable[[Binder], Made]
+Maker = Callable[[Binder], Step]
 TABLE = OpcodeTable[Maker]()
 opcode = TABLE.enter
-_WORD = re.compile(r"([-~|]*)(\w+)(\??)")
+NOTHING = Step(lambda _: None, is_pure=True)
+_WORD = re.compile(r"(?:(\w+):)?([-~|]*)(\w+)(\??)")
 
 
 def computed(
@@ -350,16 +411,41 @@ def computed(
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         @opcode(*templates, evidence=evidence)
         def make(line: Binder) -> Step:
-            whole = partial(function, line.parts) if by_parts else function
-            return bound(line, signature, whole)
+            return bound(line, signature, partial(function, line.parts) if by_parts else function)
 
         return function
 
     return enter
 
 
-# Of each word the signs, the type, and a question mark where it may be missing.
-_Words = list[tuple[str, str, str]]
+def acts(
+    *templates: str,
+    signature: str = "=",
+    accesses: tuple[tuple[str, int], ...] = (),
+    by_parts: bool = False,
+    reads_old: bool = False,
+    **how: Any,  # noqa: ANN401
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Rows of a function that is given registers, (parts,) and operands, as `acting` has it.
+
+    `how` are the arguments of `opcode`.
+    """
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        @opcode(*templates, **how)
+        def make(line: Binder) -> Step:
+            line.accesses.update(accesses)
+            plain = function
+            whole = (lambda r, *values: plain(r, line.parts, *values)) if by_parts else plain
+            return acting(line, signature, whole, reads_old=reads_old)
+
+        return function
+
+    return enter
+
+
+# Of each word the kind of its register, the signs, the type, a question mark where it may be missing.
+_Words = list[tuple[str, str, str, str]]
 
 
 @lru_cache(maxsize=1 << 10)
@@ -368,25 +454,24 @@ def _words(signature: str) -> tuple[_Words, _Words]:
     return results, operands
 
 
-def bound(
-    line: Binder, signature: str, function: Callable[..., Any], more: Sequence[Reader] = ()
-) -> Step:
-    """A pure step that applies a function to operands as a signature has them.
-
-    The function is given what `more` reads after the operands.
-    """
+def taken(line: Binder, signature: str) -> tuple[list[tuple[Operand | None, str]], list[Reader]]:
+    """The results that a signature has, None where one is missing, with types; and the readers."""
     results, operands = _words(signature)
     pending = list(line.operands)
 
     def take(words: _Words) -> list[tuple[Operand | None, str, str]]:
         taken: list[tuple[Operand | None, str, str]] = []
-        for signs, word, may_miss in words:
-            if word == "PT":
-                pending[:1] = [] if pending and pending[0].text in ("PT", "UPT") else pending[:1]
+        for own, signs, word, may_miss in words:
+            if word in ("PT", "RZ"):
+                fits = bool(pending) and pending[0].text in (word, f"U{word}")
+                if not fits and not may_miss:
+                    raise line.refuse(pending[0] if pending else None)
+                pending[:1] = pending[fits:1]
                 continue
             kind = line.parts.get(word, word)
             is_predicate = bool(pending) and pending[0].kind in ("P", "UP")
             fits = bool(pending) and is_predicate == (kind == "pred")
+            fits = fits and own in ("", pending[0].kind)
             if not fits and not may_miss:
                 raise line.refuse()
             taken.append((pending.pop(0) if fits else None, kind, signs))
@@ -399,11 +484,22 @@ def bound(
         line.read(operand, kind, signs) if operand else (lambda _: ~_TRUE)
         for operand, kind, signs in read
     ]
+    return [(operand, kind) for operand, kind, _ in written], readers
+
+
+def bound(
+    line: Binder, signature: str, function: Callable[..., Any], more: Sequence[Reader] = ()
+) -> Step:
+    """A pure step that applies a function to operands as a signature has them.
+
+    The function is given what `more` reads after the operands.
+    """
+    written, readers = taken(line, signature)
     readers += more
-    present = [(operand, kind) for operand, kind, _ in written if operand]
+    present = [(operand, kind) for operand, kind in written if operand]
     own = [operand for operand, _ in present]
     slots = line.results(own, [kind for _, kind in present])
-    places = [number for number, (operand, _, _) in enumerate(written) if operand]
+    places = [number for number, (operand, _) in enumerate(written) if operand]
     flat = tuple(slot for pair in slots for slot in pair)
 
     if len(written) == 1 and len(flat) == 1:
@@ -431,6 +527,39 @@ def bound(
     return Step(run, flat, is_pure=True, for_warps=line.is_of_warps(own))
 
 
+def acting(
+    line: Binder,
+    signature: str,
+    function: Callable[..., Any],
+    more: Sequence[Reader] = (),
+    *,
+    reads_old: bool = False,
+) -> Step:
+    """A step of a function that is given the registers, and operands as a signature has them.
+
+    What it gives is written for the active threads; that of a register of a warp for all of its
+    lanes. `reads_old`: as of `Step`.
+    """
+    written, readers = taken(line, signature)
+    readers += more
+    writes: list[tuple[int, tuple[int, ...], bool]] = []
+    for number, (operand, kind) in enumerate(written):
+        if operand:
+            (pair,) = line.results([operand], [kind])
+            writes.append((number, pair, operand.kind in ("UR", "UP", "B")))
+
+    def run(registers: Registers) -> None:
+        values = function(registers, *[read(registers) for read in readers])
+        values = values if isinstance(values, tuple) else (values,)
+        for number, pair, for_warps in writes:
+            write = registers[0].write_for_warps if for_warps else registers[0].write
+            for slot, value in zip(pair, in_registers(values[number]), strict=True):
+                write(slot, value)
+
+    flat = tuple(slot for _, pair, _ in writes for slot in pair)
+    return Step(run, flat, reads_old=reads_old)
+
+
 def canonical(value: Array) -> Array:
     """A result of one register as it is stored."""
     return value if value.dtype.kind in "ub" else value.view(np.uint32)
@@ -444,32 +573,7 @@ def in_registers(value: Array) -> tuple[Array, ...]:
     return wide.astype(np.uint32), (wide >> np.uint64(32)).astype(np.uint32)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What an instruction becomes: all that depends on its text alone."""
-
-    made: Made
-    row: OpcodeRow[Maker]
-    reads: frozenset[int]
-    constants: frozenset[tuple[int, int]]
-    accesses: frozenset[tuple[str, int]]
-    meeting: Reader | None
-    guard: int | None
-    is_negated: bool
-    is_plain: bool
-
-    def step(self, place: Place) -> Step:
-        """The step at a place of the program."""
-        step = self.made if isinstance(self.made, Step) else self.made(place)
-        if self.guard is None:
-            return step
-        run = under(step, self.guard, is_negated=self.is_negated)
-        return Step(run, step.writes, reads_old=True)
-
-
 find_row = lru_cache(maxsize=1 << 10)(TABLE.find)
-
-_NEVER = Step(lambda _: None, is_pure=True)
 
 
 def guard_slot(line: Instruction) -> tuple[int | None, bool]:
@@ -481,20 +585,21 @@ def guard_slot(line: Instruction) -> tuple[int | None, bool]:
 
 
 @lru_cache(maxsize=1 << 16)
-def bind(text: str) -> Bound:
+def bind(text: str) -> Binder:
     """Make an instruction ready; NotExecutable where its form is not known."""
     line = read_instruction(text)
     match = find_row(line.opcode)
     assert match is not None
     row, parts = match
-    binder = Binder(text, line, parts)
+    binder = Binder(text, parts)
     guard, is_never = guard_slot(line)
-    made: Made = _NEVER
-    if not is_never:
-        made = row.make(binder)
-    reads = binder.reads | ({guard} if guard is not None else set())
-    return Bound(
-        made, row, frozenset(reads), frozenset(binder.constants), frozenset(binder.accesses),
-        None if is_never else binder.meeting, guard, line.is_negated,
-        row.is_plain and binder.is_plain,
-    )  # fmt: skip
+    binder.is_plain = row.is_plain
+    if is_never:
+        return binder
+    step = row.make(binder)
+    if guard is not None:
+        binder.reads.add(guard)
+        run = under(step, guard, is_negated=line.is_negated)
+        step = Step(run, step.writes, reads_old=True)
+    binder.step = step
+    return binder

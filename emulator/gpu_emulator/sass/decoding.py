@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from gpu_emulator.sass.binder import (
     BRANCH,
-    Bound,
+    Binder,
     Words,
     bank_slot,
     bind,
@@ -34,7 +34,7 @@ from gpu_emulator.sass.binder import (
 )
 from gpu_emulator.sass.cubin import CubinEntry, read_entry
 from gpu_emulator.sass.instructions.catalogue import CHAPTERS
-from gpu_emulator.sass.instructions.copies import await_groups
+from gpu_emulator.sass.instructions.copies import await_reads
 from gpu_emulator.sass.listing import (
     Instruction,
     SassLine,
@@ -42,8 +42,7 @@ from gpu_emulator.sass.listing import (
     read_instruction,
     read_section,
 )
-from gpu_emulator.state.barriers import COPIES
-from gpu_emulator.state.bulk import READ
+from gpu_emulator.state.barriers import COPIES, await_groups
 from gpu_emulator.state.frame import Frame
 from gpu_emulator.steps import (
     Array,
@@ -64,8 +63,11 @@ _WIDEST = 16
 _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 BRANCHES = frozenset(("BRA", "BRX", "BRXU", "CALL", "RET", "EXIT", "KILL"))
 """What ends a block. No rows: `read_branch` knows their forms."""
-_COUNTED = {"LDGDEPBAR": (5, COPIES), "UTMACMDFLUSH": (8, READ)}
-"""What ends a group: where its control bits have the scoreboard that counts it, and the kind."""
+_COUNTED: dict[str, tuple[int, Run]] = {
+    "LDGDEPBAR": (5, lambda registers: await_groups(registers, 0, COPIES)),
+    "UTMACMDFLUSH": (8, lambda registers: await_reads(registers, 0)),
+}
+"""What ends a group: where its control bits have the scoreboard that counts it, and the wait."""
 SERIAL = 0x7E0
 """The control bits of all that ptxas 13.5 makes at -O0: no scoreboards, and no stall."""
 _INDIRECT = re.compile(r"(U?R)([0-9]+)(?:[ ]+(-?0x[0-9a-f]+|[0-9]+|`\([^)]*\)))?\Z")
@@ -87,12 +89,12 @@ class _Branch:
     is_negated: bool = False
     goes_on: bool = False
     # What joins a guard and a condition, where it has both.
-    joint: Bound | None = None
+    joint: Binder | None = None
 
 
 @dataclass(slots=True)
 class _Block:
-    lines: list[tuple[SassLine, Bound]] = field(default_factory=list)
+    lines: list[tuple[SassLine, Binder]] = field(default_factory=list)
     branch: _Branch | None = None
 
 
@@ -244,26 +246,25 @@ def _blocks(
             bound = bind(line.text)
             _check_collective(line, lines, labels)
             blocks[-1].lines.append((line, bound))
-            if kind := _ends_at_once(line, lines[number + 1 :][:1]):
-                step = Step(partial(await_groups, kind=kind, count=0))
-                blocks[-1].lines.append((line, replace(bind("NOP"), made=step)))
+            if wait := _wait_at_once(line, lines[number + 1 :][:1]):
+                blocks[-1].lines.append((line, Binder.of(Step(wait))))
     return blocks, starts
 
 
-def _ends_at_once(line: SassLine, behind: list[SassLine]) -> str:
-    """The kind of a group that ends here and is waited for here, not by DEPBAR.LE of scoreboard 0.
+def _wait_at_once(line: SassLine, behind: list[SassLine]) -> Run | None:
+    """The wait for a group that ends here, where it is not for DEPBAR.LE of scoreboard 0.
 
     Another scoreboard counts it, for which the next instruction waits by its control bits: behind
     each bulk store at -O0 of ptxas 12.8 and 13.0, and where a tensor map is made visible.
     """
-    at, kind = _COUNTED.get(read_instruction(line.text).opcode, (None, ""))
-    if at is None or line.control in (None, SERIAL):
-        return ""
+    at, wait = _COUNTED.get(read_instruction(line.text).opcode, (0, None))
+    if wait is None or line.control in (None, SERIAL):
+        return None
     counter = line.control >> at & 7
     waits = next((one.control >> 11 for one in behind if one.control is not None), 0)
     if counter and (counter > 5 or not waits >> counter & 1):
         raise NotExecutable(f"{line.text} counts by scoreboard {counter}, not by 0")
-    return kind if counter else ""
+    return wait if counter else None
 
 
 def _check_collective(line: SassLine, lines: list[SassLine], labels: dict[str, int]) -> None:
@@ -348,7 +349,7 @@ def _condition(instruction: Instruction) -> tuple[int | None, bool] | None:
     return slot_of(first.kind, first.number), first.sign == "!"
 
 
-def _joint(*conditions: tuple[int | None, bool]) -> Bound:
+def _joint(*conditions: tuple[int | None, bool]) -> Binder:
     """A step that writes whether both predicates hold: slots, and whether each is negated."""
     slots = [slot for slot, _ in conditions if slot is not None]
     flips = [np.bool_(is_negated) for _, is_negated in conditions]
@@ -357,11 +358,10 @@ def _joint(*conditions: tuple[int | None, bool]) -> Bound:
         one, other = (registers[slot] ^ flip for slot, flip in zip(slots, flips, strict=True))
         registers[BRANCH] = one & other
 
-    step = Step(run, (BRANCH,), is_pure=True)
-    return replace(bind("NOP"), made=step, reads=frozenset(slots))
+    return Binder.of(Step(run, (BRANCH,), is_pure=True), slots)
 
 
-def _for_warps(slot: int, *, is_negated: bool) -> Bound:
+def _for_warps(slot: int, *, is_negated: bool) -> Binder:
     """A step that writes for all active lanes of a warp whether a predicate holds in any."""
 
     def run(registers: Registers) -> None:
@@ -369,7 +369,7 @@ def _for_warps(slot: int, *, is_negated: bool) -> Bound:
         holds = frame.active() & (registers[slot] ^ np.bool_(is_negated))
         registers[BRANCH] = frame.whole_warps(holds)
 
-    return replace(bind("NOP"), made=Step(run, (BRANCH,)), reads=frozenset((slot,)))
+    return Binder.of(Step(run, (BRANCH,)), [slot])
 
 
 def _section(number: int, block: _Block, starts: list[int], touched: set[int]) -> Section:
@@ -379,11 +379,11 @@ def _section(number: int, block: _Block, starts: list[int], touched: set[int]) -
     meeting: Reader | None = None
     for line, bound in block.lines:
         place = Place(sass_offset=line.offset, instruction=line.text, source=line.source)
-        step = bound.step(place)
+        step = bound.step
         whole.append(step.run)
         parts.append(merging(step) if step.is_pure else step.run)
         places.append(place)
-        reads.append(bound.reads.union(step.writes if step.reads_old else ()))
+        reads.append(frozenset(bound.reads.union(step.writes if step.reads_old else ())))
         writes.append(step.writes)
         touched |= bound.reads
         touched.update(step.writes)

@@ -23,7 +23,7 @@ from gpu_emulator.sass.binder import bind, slot_of
 from gpu_emulator.sass.cubin import CubinEntry
 from gpu_emulator.sass.decoding import BRANCHES, SERIAL, code_of, is_known, read_branch
 from gpu_emulator.sass.listing import SassLine, read_instruction
-from gpu_emulator.values import Cubin, NotExecutable, Place
+from gpu_emulator.values import Cubin, NotExecutable
 
 # Opcodes whose results come in the order in which they were issued, those of a line together.
 _IN_ORDER = ("MUFU I2F F2I F2F FRND POPC FLO BREV", "SHFL LDS LDSM", "S2R S2UR", "LDC")
@@ -209,5 +209,4 @@ def _registers(text: str) -> tuple[frozenset[int], frozenset[int]]:
         bound = None
     if bound is None:
         return _NONE, _NONE
-    writes = bound.step(Place(sass_offset=0, instruction=text)).writes
-    return bound.reads & _NAMES.keys(), frozenset(writes) & _NAMES.keys()
+    return frozenset(bound.reads & _NAMES.keys()), frozenset(bound.step.writes) & _NAMES.keys()

@@ -5,31 +5,35 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import Change
-from gpu_emulator.state.frame import Frame, MemoryOperand, Touch, locate
+from gpu_emulator.state.frame import Frame, Semantics, Touch, locate
 from gpu_emulator.steps import MASK, Array, Registers
 
 
 def apply_to_memory(
     registers: Registers,
-    operand: MemoryOperand,
+    space: str,
     address: Array,
     change: Change,
     values: list[Array],
+    how: Semantics,
 ) -> Array:
-    """Change memory for every active thread; what was there before, for all threads."""
+    """Change memory for every active thread; what was there before, for all threads.
+
+    `values` (CTAs, threads) are the operands, elements of 1 to 16 bytes.
+    """
     frame: Frame = registers[0]
-    size, place = operand.size, operand.place
+    size = values[0].dtype.itemsize
     before = np.zeros(frame.shape, dtype="c16" if size == 16 else f"u{size}")
     for memory, index, active in locate(
-        frame, operand.space, address, size, "an atomic operation", registers[MASK]
+        frame, space, address, size, "an atomic operation", registers[MASK]
     ):
         mask = np.ones(frame.shape, np.bool_) if active is None else frame.full(active)
         places = frame.full(index)[mask]
         if memory.written is not None:
-            frame.batch.note_unwritten(memory, frame.full(index), size, mask, place)
+            frame.batch.note_unwritten(frame, memory, frame.full(index), size, mask)
         watch = frame.batch.watch
         if watch is not None:
-            touch = Touch(frame, memory, index, size, active, place, operand.how)
+            touch = Touch(frame, memory, index, size, active, how)
             watch.release(touch)
             watch.read(touch)
             watch.write(touch, None)

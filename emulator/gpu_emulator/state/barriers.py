@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from gpu_emulator.state.frame import Frame, Hold, Memory, Touch, Trouble, locate
+from gpu_emulator.state.frame import Frame, Memory, Touch, Trouble, locate
 from gpu_emulator.state.happens_before import HappensBefore, Task
 from gpu_emulator.steps import MASK, WARP, Array, Registers
 from gpu_emulator.values import Place
@@ -120,8 +121,44 @@ class Barriers:
         return bool(full.any())
 
 
-def hold_at(
-    frame: Frame, name: int, here: Array, phase: Array, then: Callable[[], None] | None = None
+def arrive_at_barrier(
+    registers: Registers,
+    number: Array,
+    count: Array | None,
+    *,
+    is_sync: bool,
+    vote: Array | None = None,
+    give: Callable[[Array, Array], None] | None = None,
+) -> None:
+    """The active threads arrive at a barrier, and wait there if `is_sync`.
+
+    `give` is told for those that go on how many of all that arrived voted yes, and how many they
+    are, (CTAs, 1) each.
+    """
+    frame: Frame = registers[0]
+    barriers, watch = frame.batch.barriers, frame.batch.watch
+    if is_sync and vote is None and barriers.is_trivial(frame, count):
+        if watch is not None:
+            watch.meet()
+        return
+
+    def after(name: int) -> None:
+        results = barriers.results[:, name, :, None]
+        if give is not None:
+            give(results[:, 0], results[:, 1])
+
+    for name, here, phase in barriers.arrive(frame, number, count, vote):
+        if is_sync:
+            _hold_at(frame, name, here, phase, give and partial(after, name))
+
+
+def vote_of_barrier(how: str, votes: Array, voters: Array) -> Array:
+    """What `bar.red` gives: how many voted yes (`popc`), or whether any (`or`) or all did."""
+    return {"popc": votes.astype(np.uint32), "or": votes > 0, "and": votes == voters}[how]
+
+
+def _hold_at(
+    frame: Frame, name: int, here: Array, phase: Array, then: Callable[[], None] | None
 ) -> None:
     """Threads that have arrived at a barrier wait for its phase to end; `then` runs for them."""
     barriers, watch = frame.batch.barriers, frame.batch.watch
@@ -140,7 +177,7 @@ def hold_at(
     def over() -> Array:
         return (barriers.phase[:, name] != phase)[:, None]
 
-    frame.holds.append(Hold(here, over, why, then if watch is None else onwards))
+    frame.hold(here, over, why, then if watch is None else onwards)
 
 
 def _threads_of_warps(frame: Frame, mask: Array) -> Array:
@@ -174,7 +211,21 @@ def wait_in_cluster(registers: Registers, arrived_in: Array) -> None:
         phase: Array = frame.batch.barriers.cluster_phase[:, None].astype(np.uint64)
         return phase > arrived_in
 
-    frame.holds.append(Hold(frame.active(), over, lambda: "the barrier of its cluster"))
+    frame.hold(frame.active(), over, lambda: "the barrier of its cluster")
+
+
+def thread_fence(registers: Registers) -> None:
+    """Memory here is coherent at once; the race check takes releases and acquires from it."""
+    frame: Frame = registers[0]
+    if frame.batch.watch is not None:
+        frame.batch.watch.thread_fence(frame, frame.active())
+
+
+def proxy_fence(registers: Registers) -> None:
+    """Memory here has no proxies; the race check does."""
+    frame: Frame = registers[0]
+    if frame.batch.watch is not None:
+        frame.batch.watch.fence(frame, frame.active())
 
 
 def initialised(count: Array) -> Array:
@@ -185,14 +236,12 @@ def initialised(count: Array) -> Array:
     return negative << np.uint64(_EXPECTED) | negative << np.uint64(_PENDING)
 
 
-def begin_phases(
-    registers: Registers, space: str, address: Array, states: Array, place: Place
-) -> None:
+def begin_phases(registers: Registers, space: str, address: Array, states: Array) -> None:
     """Write the states of objects, one for each active thread."""
     frame: Frame = registers[0]
     memory, index, mask = objects_at(registers, space, address)
     if frame.batch.watch is not None:
-        frame.batch.watch.write(Touch(frame, memory, index, 8, mask, place), None)
+        frame.batch.watch.write(Touch(frame, memory, index, 8, mask), None)
     memory.store(index[mask], frame.full(states)[mask], 8)
 
 
@@ -363,14 +412,7 @@ def complete_bytes(frame: Frame, rows: Array, index: Array, count: int, column: 
 
 
 def await_phase(
-    registers: Registers,
-    space: str,
-    address: Array,
-    phase: Array,
-    slot: int,
-    place: Place,
-    *,
-    is_test: bool,
+    registers: Registers, space: str, address: Array, phase: Array, slot: int, *, is_test: bool
 ) -> None:
     """The active threads wait until the phase of this parity is over; a predicate says that it is.
 
@@ -379,7 +421,7 @@ def await_phase(
     frame: Frame = registers[0]
     memory, index, mask = objects_at(registers, space, address)
     if frame.batch.watch is not None:
-        frame.batch.watch.read(Touch(frame, memory, index, 8, mask, place))
+        frame.batch.watch.read(Touch(frame, memory, index, 8, mask))
     view, places = memory.views[8], index >> 3
 
     def over() -> Array:
@@ -411,11 +453,11 @@ def await_phase(
         missing = still_to_come(memory.load(spot, 8))
         return f"the mbarrier at shared address {hex(where)}, to which {missing}"
 
-    frame.holds.append(Hold(waiting, may_go, why, after))
+    frame.hold(waiting, may_go, why, after)
 
 
 def arrive_behind_copies(
-    registers: Registers, space: str, address: Array, place: Place, arrivals: int, completed: int
+    registers: Registers, space: str, address: Array, arrivals: int, completed: int
 ) -> None:
     """Signal objects when all `cp.async` that the threads issued before are complete."""
     frame: Frame = registers[0]
@@ -426,7 +468,19 @@ def arrive_behind_copies(
         groups.wait(-1)
         signal(registers, space, address, arrivals, 0, completed)
 
-    asynchrony.launch(frame, effect, place, queue=COPIES)
+    asynchrony.launch(frame, effect, queue=COPIES)
+
+
+def commit_groups(registers: Registers, *kinds: str) -> None:
+    """End the current group of operations of each kind."""
+    for kind in kinds:
+        registers[0].batch.asynchrony.groups(registers[0], kind).commit()
+
+
+def await_groups(registers: Registers, pending: int, *kinds: str) -> None:
+    """Wait until at most so many groups of each kind are under way; -1: for everything."""
+    for kind in kinds:
+        registers[0].batch.asynchrony.groups(registers[0], kind).wait(pending)
 
 
 COPIES = "cp.async"
@@ -464,12 +518,12 @@ class Groups:
     def is_pending(self) -> bool:
         return bool(self._entries)
 
-    def issue(self, effect: Effect, place: Place) -> None:
+    def issue(self, effect: Effect) -> None:
         """Do it now or later, for the active threads."""
         mask = self._frame.registers[MASK]
         watch = self._asynchrony.watch
         task = None if watch is None else watch.begin(self._frame, self._kind)
-        entry = _Operation(self._frame, effect, mask, place, task, self._committed)
+        entry = _Operation(self._frame, effect, mask, self._frame.place, task, self._committed)
         if self._asynchrony.is_now():
             self._asynchrony.perform(entry, mask)
         else:
@@ -534,9 +588,10 @@ class Asynchrony:
 
     def perform(self, operation: _Operation, mask: Array | None) -> None:
         """Do it for a mask of threads, as the agent that it is for the race check."""
-        registers = operation.frame.registers
+        frame, registers = operation.frame, operation.frame.registers
         outer, outer_task = registers[MASK], None if self.watch is None else self.watch.task
         registers[MASK] = mask
+        outer_place, frame.place = frame.place, operation.place
         if self.watch is not None:
             self.watch.task = operation.task
         try:
@@ -545,7 +600,7 @@ class Asynchrony:
             # Found where it takes effect, but it is about the line that issued it.
             trouble.place = trouble.place or operation.place
             raise
-        registers[MASK] = outer
+        registers[MASK], frame.place = outer, outer_place
         if self.watch is not None:
             self.watch.task = outer_task
 
@@ -561,9 +616,7 @@ class Asynchrony:
             self._groups[key] = Groups(frame, self, kind)
         return self._groups[key]
 
-    def launch(
-        self, frame: Frame, effect: Effect, place: Place, *, queue: str = "", slot: int = 0
-    ) -> None:
+    def launch(self, frame: Frame, effect: Effect, *, queue: str = "", slot: int = 0) -> None:
         """An operation that signals by itself; in a queue, not before those that came before it.
 
         `slot` tells apart what no queue keeps in order: the offset of the mbarrier.
@@ -571,7 +624,7 @@ class Asynchrony:
         mask = frame.registers[MASK]
         is_first = not queue or all(flight.queue != queue for flight in self._flights)
         task = None if self.watch is None else self.watch.begin(frame, queue, slot)
-        flight = _Operation(frame, effect, mask, place, task, queue=queue)
+        flight = _Operation(frame, effect, mask, frame.place, task, queue=queue)
         if is_first and self.is_now():
             self.perform(flight, mask)
         else:

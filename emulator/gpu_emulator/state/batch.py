@@ -172,7 +172,7 @@ class Batch:
         self.findings.note("lanes", place, int(mask.sum()), words)
 
     def note_unwritten(
-        self, memory: Memory, index: Array, size: int, active: Array | None, place: Place
+        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None
     ) -> None:
         """Remember a read of what nothing wrote."""
         missing = memory.unwritten(index, size)
@@ -186,4 +186,4 @@ class Batch:
             if memory.stride:
                 offset %= memory.stride
             words = f"reads {memory.where(int(offset))}, which nothing wrote"
-            self.findings.note(memory.name, place, count, words)
+            self.findings.note(memory.name, frame.place, count, words)

@@ -17,9 +17,8 @@ from gpu_emulator.engines import tiles
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.numbers.arithmetic import Change
 from gpu_emulator.state.barriers import complete_bytes
-from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble, issuers
+from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble, as_trouble, issuers
 from gpu_emulator.steps import WARP, Array, Registers
-from gpu_emulator.values import Place
 
 RANK = (1 << CLUSTER_SHIFT) - 1
 READ, SEEN = "bulk.read", "bulk.seen"
@@ -33,7 +32,6 @@ class Issue:
     frame: Frame
     column: int
     rows: Array
-    place: Place
 
     def of(self, chosen: Array) -> Issue:
         """Some of the CTAs: a mask, or numbers of them."""
@@ -67,12 +65,12 @@ class Issue:
         """Tell the checks of `size` bytes each at offsets (n, m) into shared or global memory."""
         batch, warp = self.frame.batch, (self.frame.first + self.column) // WARP
         if not writes and spots.size:
-            batch.note_unwritten(batch.memories[space], spots, size, None, self.place)
+            batch.note_unwritten(self.frame, batch.memories[space], spots, size, None)
         if batch.watch is not None:
             # In shared memory it is the CTA whose memory it is that counts.
             stride, flat = batch.memories[space].stride, spots.reshape(-1)
             rows = flat // stride if stride else np.repeat(self.rows, spots.shape[1])
-            batch.watch.engine(space, warp, rows, flat, size, self.place, writes=writes)
+            batch.watch.engine(space, warp, rows, flat, size, self.frame.place, writes=writes)
 
     def signalled(self, address: Array, count: int) -> None:
         """Tell the mbarriers of the CTAs that so many bytes have come."""
@@ -90,10 +88,10 @@ class Issue:
                 yield self.of(members), members, rank
 
 
-def issues(registers: Registers, place: Place) -> Iterator[Issue]:
+def issues(registers: Registers) -> Iterator[Issue]:
     """Column by column what the active threads issue."""
     for column, rows in issuers(registers[0]):
-        yield Issue(registers[0], column, rows, place)
+        yield Issue(registers[0], column, rows)
 
 
 def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
@@ -111,7 +109,6 @@ def _by_size(target: Array, source: Array, sizes: Array) -> Iterator[tuple[int, 
 
 def begin_load(
     registers: Registers,
-    place: Place,
     values: Sequence[Array],
     ranks: Array | None,
     space: str,
@@ -124,7 +121,7 @@ def begin_load(
     cluster that get it (None: that of the address). A reduction changes elements of `unit` bytes.
     """
     asynchrony = registers[0].batch.asynchrony
-    for issue in issues(registers, place):
+    for issue in issues(registers):
         target, source, sizes, signal = map(issue.taken, values)
         masks = None if ranks is None else issue.taken(ranks)
         for size, same in _by_size(target, source, sizes):
@@ -132,7 +129,7 @@ def begin_load(
             chosen = None if masks is None else masks[same]
             effect = partial(_load_bytes, issue.of(same), taken, size, chosen, space, unit, change)
             slot = int(signal[same][0]) & RANK
-            asynchrony.launch(registers[0], effect, place, slot=slot)
+            asynchrony.launch(registers[0], effect, slot=slot)
 
 
 def _load_bytes(
@@ -163,13 +160,13 @@ def _load_bytes(
 
 
 def begin_store(
-    registers: Registers, place: Place, values: Sequence[Array], unit: int, change: Change | None
+    registers: Registers, values: Sequence[Array], unit: int, change: Change | None
 ) -> None:
     """Each active thread begins a store to global memory: where to, where from, how many bytes.
 
     A reduction changes elements of `unit` bytes.
     """
-    for issue in issues(registers, place):
+    for issue in issues(registers):
         target, source, sizes = map(issue.taken, values)
         for size, same in _by_size(target, source, sizes):
             own = issue.of(same)
@@ -218,8 +215,8 @@ def _stored(issue: Issue, read: Callable[[], Array], write: Callable[[Array], No
             is_written = True
             write(taken[0])
 
-    asynchrony.groups(issue.frame, READ).issue(source, issue.place)
-    asynchrony.groups(issue.frame, SEEN).issue(visible, issue.place)
+    asynchrony.groups(issue.frame, READ).issue(source)
+    asynchrony.groups(issue.frame, SEEN).issue(visible)
 
 
 def _by_tile(frame: Frame, addresses: Array) -> Iterator[tuple[TileMap, Array]]:
@@ -238,22 +235,15 @@ def _map_at(frame: Frame, address: int) -> TileMap:
     memory.check(where, 1, "a tensor map")
     memory.check(where + MAP_BYTES - 1, 1, "a tensor map")
     raw = memory.data[offset : offset + MAP_BYTES].tobytes()
-    try:
+    with as_trouble(f"the tensor map at {hex(address)}: "):
         tile = TileMap.decode(raw)
-    except ValueError as error:
-        raise Trouble(f"the tensor map at {hex(address)}: {error}") from None
     if problem := tile.problem():
         raise Trouble(f"the tensor map at {hex(address)}: {problem}")
     return tile
 
 
 def begin_tile_load(
-    registers: Registers,
-    place: Place,
-    values: Sequence[Array],
-    ranks: Array | None,
-    *,
-    is_gather: bool = False,
+    registers: Registers, values: Sequence[Array], ranks: Array | None, *, is_gather: bool = False
 ) -> None:
     """Each active thread begins the load of a tile.
 
@@ -261,7 +251,7 @@ def begin_tile_load(
     `begin_load`. `is_gather`: of four rows.
     """
     frame: Frame = registers[0]
-    for issue in issues(registers, place):
+    for issue in issues(registers):
         target, signal, maps, *axes = map(issue.taken, values)
         masks = None if ranks is None else issue.taken(ranks)
         corners = np.stack(axes, axis=1)
@@ -271,7 +261,7 @@ def begin_tile_load(
                 None if masks is None else masks[same], is_gather=is_gather,
             )  # fmt: skip
             slot = int(signal[same][0]) & RANK
-            frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
+            frame.batch.asynchrony.launch(frame, effect, slot=slot)
 
 
 def _load_tile(
@@ -302,14 +292,12 @@ def _load_tile(
 
 
 def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array, Array]:
-    try:
+    with as_trouble("a tensor copy: "):
         if is_gather:
             return tiles.gathered(tile, corners[:, 0], corners[:, 1:])
         if corners.shape[1] != tile.rank:
             raise ValueError(f"{corners.shape[1]} coordinates for {tile.rank} dimensions")
         return tiles.tile_elements(tile, corners)
-    except ValueError as error:
-        raise Trouble(f"a tensor copy: {error}") from None
 
 
 def _tile_places(issue: Issue, tile: TileMap, start: Array, count: int) -> Array:
@@ -331,12 +319,7 @@ def _tile_places(issue: Issue, tile: TileMap, start: Array, count: int) -> Array
 
 
 def begin_tile_store(
-    registers: Registers,
-    place: Place,
-    values: Sequence[Array],
-    operation: str = "",
-    *,
-    is_scatter: bool = False,
+    registers: Registers, values: Sequence[Array], operation: str = "", *, is_scatter: bool = False
 ) -> None:
     """Each active thread begins the store of a tile, or its reduction by an operation.
 
@@ -344,7 +327,7 @@ def begin_tile_store(
     rows.
     """
     frame: Frame = registers[0]
-    for issue in issues(registers, place):
+    for issue in issues(registers):
         source, maps, *axes = map(issue.taken, values)
         corners = np.stack(axes, axis=1)
         for tile, same in _by_tile(frame, maps):

@@ -70,6 +70,15 @@ class Trouble(Exception):  # noqa: N818 - what the program did, not what went wr
         self.place = place
 
 
+@contextmanager
+def as_trouble(noun: str = "") -> Iterator[None]:
+    """What an engine refuses is a fault of the program; `noun` begins its words."""
+    try:
+        yield
+    except (ValueError, IndexError) as error:
+        raise Trouble(f"{noun}{error}") from None
+
+
 class Memory:
     """A state space. Addresses begin at `base`; a row has `stride` bytes, 0 if it is one."""
 
@@ -163,8 +172,8 @@ class Hold:
     mask: Array
     over: Callable[[], Array]
     why: Callable[[], str]
-    then: Callable[[], None] | None = None
-    place: Place | None = None
+    then: Callable[[], None] | None
+    place: Place
 
 
 @dataclass(slots=True, eq=False)
@@ -184,7 +193,8 @@ class Frame:
 
     Rows are CTAs, columns threads. `rows` is (CTAs, 1), `threads` (1, lanes). `at` is the block
     where all threads are, or an array of these that broadcasts to the shape; `end` is the number
-    behind the last block: where the threads are that have left.
+    behind the last block: where the threads are that have left. `place` is the instruction that is
+    executed, or that issued what takes effect.
     """
 
     def __init__(self, batch: Any, first: int, lanes: int, outside: int) -> None:  # noqa: ANN401
@@ -197,6 +207,7 @@ class Frame:
         self.threads = np.arange(first, first + lanes, dtype=np.int64)[None, :]
         self.shape = (batch.ctas, lanes)
         self.registers: Registers = []
+        self.place = Place(instruction="")
         self.end = outside
         self.at: int | Array = 0
         self.holds: list[Hold] = []
@@ -226,8 +237,8 @@ class Frame:
             return np.ones(self.shape, dtype=np.bool_)
         return np.broadcast_to(mask, self.shape)
 
-    def loaded_late(self, slots: Sequence[int], place: Place) -> None:
-        self._unwaited.update(dict.fromkeys(slots, (place, self.active())))
+    def loaded_late(self, slots: Sequence[int]) -> None:
+        self._unwaited.update(dict.fromkeys(slots, (self.place, self.active())))
 
     def waited_for_loads(self) -> None:
         active = self.active()
@@ -261,6 +272,23 @@ class Frame:
             value = np.where(mask, value, self.registers[slot])
         self.registers[slot] = value
 
+    def write_for_warps(self, slot: int, value: Array) -> None:
+        """What any active lane writes to a register of its warp."""
+        mask = self.registers[MASK]
+        if mask is not None:
+            value = np.where(self.whole_warps(mask), value, self.registers[slot])
+        self.registers[slot] = value
+
+    def hold(
+        self,
+        mask: Array,
+        over: Callable[[], Array],
+        why: Callable[[], str],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Threads wait behind this instruction, as `Hold` says."""
+        self.holds.append(Hold(mask, over, why, then, self.place))
+
     def waiting(self) -> Array | None:
         """The threads that wait still; None if none does. Those that go on are let go."""
         if not self.holds:
@@ -268,6 +296,7 @@ class Frame:
         holds = []
         mask: Array | None = None
         for hold in self.holds:
+            self.place = hold.place
             free = hold.mask & hold.over()
             if free.any():
                 if hold.then is not None:
@@ -295,17 +324,6 @@ class Touch:
     index: Array
     size: int
     active: Array | None
-    place: Place
-    how: Semantics = WEAK
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryOperand:
-    """What one instruction accesses: `size` bytes (1 to 16) each in a state space."""
-
-    space: str
-    size: int
-    place: Place
     how: Semantics = WEAK
 
 
@@ -376,19 +394,18 @@ def _offsets(
     return offset
 
 
-def gather(registers: Registers, operand: MemoryOperand, address: Array) -> Array:
-    """What the active threads read."""
+def gather(
+    registers: Registers, space: str, size: int, address: Array, how: Semantics = WEAK
+) -> Array:
+    """What the active threads read: `size` bytes (1 to 16) each."""
     frame: Frame = registers[0]
-    size, place = operand.size, operand.place
     value: Array | None = None
-    for memory, index, active in locate(
-        frame, operand.space, address, size, "a load", registers[MASK]
-    ):
+    for memory, index, active in locate(frame, space, address, size, "a load", registers[MASK]):
         loaded = memory.load(index, size)
         if memory.written is not None:
-            frame.batch.note_unwritten(memory, index, size, active, place)
+            frame.batch.note_unwritten(frame, memory, index, size, active)
         if frame.batch.watch is not None:
-            touch = Touch(frame, memory, index, size, active, place, operand.how)
+            touch = Touch(frame, memory, index, size, active, how)
             frame.batch.watch.read(touch)
             frame.batch.watch.acquire(touch)
         value = loaded if value is None or active is None else np.where(active, loaded, value)
@@ -397,15 +414,17 @@ def gather(registers: Registers, operand: MemoryOperand, address: Array) -> Arra
     return value
 
 
-def scatter(registers: Registers, operand: MemoryOperand, address: Array, values: Array) -> None:
-    """Write elements for the active threads."""
+def scatter(
+    registers: Registers, space: str, address: Array, values: Array, how: Semantics = WEAK
+) -> None:
+    """Write elements of 1 to 16 bytes for the active threads."""
     frame: Frame = registers[0]
-    size, mask = operand.size, registers[MASK]
-    for memory, index, active in locate(frame, operand.space, address, size, "a store", mask):
+    size, mask = values.dtype.itemsize, registers[MASK]
+    for memory, index, active in locate(frame, space, address, size, "a store", mask):
         if memory.stride and frame.ctas > 1:
             values = np.broadcast_to(values, np.broadcast_shapes(values.shape, (frame.ctas, 1)))
         if frame.batch.watch is not None:
-            touch = Touch(frame, memory, index, size, active, operand.place, operand.how)
+            touch = Touch(frame, memory, index, size, active, how)
             frame.batch.watch.release(touch)
             frame.batch.watch.write(touch, values)
         if active is not None:
@@ -434,6 +453,15 @@ def _store_farthest(memory: Memory, index: Array, values: Array, size: int) -> N
         there, values = there[lost], values[lost]
         order = np.argsort(np.maximum(there, values) - np.minimum(there, values), kind="stable")
         memory.store(index[lost][order], values[order], size)
+
+
+def joined_words(values: Sequence[Array]) -> Array:
+    """Registers, up to 16 bytes together, as one element: the first in the low bits."""
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    joint = np.empty((*shape, len(values)), values[0].dtype)
+    for number, value in enumerate(values):
+        joint[..., number] = value
+    return joint.view(_SIZES[joint.dtype.itemsize * len(values)])[..., 0]
 
 
 def issuers(frame: Frame) -> Iterator[tuple[int, Array]]:

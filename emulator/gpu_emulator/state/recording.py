@@ -109,7 +109,7 @@ class Recording:
             self._row = int(rows[0]) if len(rows) else None
         return TraceWatch(batch.ctas, first, batch.memories["shared"], watched, self)
 
-    def before(self, frame: Frame, place: Place, reads: frozenset[int]) -> None:
+    def before(self, frame: Frame, reads: frozenset[int]) -> None:
         """An instruction is about to be executed by the active threads of a frame."""
         self._current = None
         if self._row is None:
@@ -118,7 +118,7 @@ class Recording:
             raise NotExecutable("a trace is of warps one by one: not of the schedule lockstep")
         if not frame.active()[self._row].any():
             return
-        warp = frame.first // WARP
+        warp, place = frame.first // WARP, frame.place
         times = (place.order, warp)
         self._times[times] = self._times.get(times, 0) + 1
         event = Event(place, warp, self._times[times])

@@ -18,10 +18,10 @@ from gpu_emulator.engines import tcgen05
 from gpu_emulator.engines.matrices import MatrixDescriptor, tcgen05_descriptor
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.state.barriers import signal
-from gpu_emulator.state.frame import TENSOR_MEMORY, Frame, Trouble, by_operands, issuers
+from gpu_emulator.state.frame import TENSOR_MEMORY, Frame, Trouble, as_trouble, by_operands, issuers
+from gpu_emulator.state.lanes import side_by_side, whole_warps
 from gpu_emulator.state.warpgroups import note_matrix
 from gpu_emulator.steps import WARP, Array, Registers
-from gpu_emulator.values import Place
 
 STORES = "tcgen05.st"
 """The kind of groups of stores."""
@@ -35,7 +35,6 @@ class Group:
     frame: Frame
     members: Array
     warp: int
-    place: Place
 
     def note(self, cells: Sequence[Array], *, writes: bool) -> None:
         """Tell the checks of cells: their CTA of the group, lane and column."""
@@ -50,12 +49,12 @@ class Group:
             if batch.watch is not None:
                 rows = spots // (ROWS * COLUMNS)
                 batch.watch.engine(
-                    TENSOR_MEMORY, self.warp, rows, spots, 1, self.place, writes=writes
+                    TENSOR_MEMORY, self.warp, rows, spots, 1, self.frame.place, writes=writes
                 )
             if writes:
                 batch.tensor_memories.mark(spots)
             else:
-                batch.note_unwritten_cells(spots, self.place)
+                batch.note_unwritten_cells(spots, self.frame.place)
 
     def watch(
         self, descriptor: MatrixDescriptor, instruction: tcgen05.MatrixInstruction, operand: str
@@ -68,7 +67,7 @@ class Group:
         )
         note_matrix(
             self.frame, self.members, np.array([self.warp]), descriptor, name,
-            rows // self.members.shape[1], self.place,
+            rows // self.members.shape[1],
             mn_major=instruction.a_mn_major if operand == "a" else instruction.b_mn_major,
         )  # fmt: skip
 
@@ -84,24 +83,24 @@ class Move:
         self._lanes = lanes
         self._rows = int(cells.lane.max()) + 1
 
-    def loaded(self, frame: Frame, address: Array, place: Place) -> Array:
+    def loaded(self, frame: Frame, address: Array) -> Array:
         """What the active warps load: (CTAs, warps, 32, registers)."""
         count = self._cells.lane.shape[1]
         values = np.zeros((frame.ctas, frame.lanes // WARP, WARP, count), dtype=np.uint32)
         for rows, warp, lane, column in self._warps(frame, address):
             words = frame.batch.tensor_memories.words[rows]
-            self._note(Group(frame, rows[:, None], warp, place), lane, column, writes=False)
+            self._note(Group(frame, rows[:, None], warp), lane, column, writes=False)
             values[rows, warp - frame.first // WARP, self._lanes] = tcgen05.load(
                 words, self._cells, lane, column
             )
         return values
 
-    def store(self, frame: Frame, address: Array, values: Array, place: Place) -> None:
+    def store(self, frame: Frame, address: Array, values: Array) -> None:
         """The active warps store what `loaded` would give."""
         for rows, warp, lane, column in self._warps(frame, address):
             words = frame.batch.tensor_memories.words
             part = words[rows]
-            self._note(Group(frame, rows[:, None], warp, place), lane, column, writes=True)
+            self._note(Group(frame, rows[:, None], warp), lane, column, writes=True)
             own = values[rows, warp - frame.first // WARP, self._lanes]
             tcgen05.store(part, self._cells, lane, column, own)
             words[rows] = part
@@ -138,7 +137,6 @@ def issue(
     ctas: int,
     values: Sequence[Array],
     operation: Callable[[Group, Sequence[int]], None],
-    place: Place,
 ) -> None:
     """Each active thread issues an operation of its CTA, or of its pair, with its values."""
     frame: Frame = registers[0]
@@ -147,9 +145,9 @@ def issue(
         for same, numbers in by_operands(frame, column, rows, unsigned):
             lead = same if ctas == 1 else same // 2 * 2
             members = lead[:, None] + np.arange(ctas)
-            group = Group(frame, members, (frame.first + column) // WARP, place)
+            group = Group(frame, members, (frame.first + column) // WARP)
             flight = partial(_perform, operation, group, tuple(numbers))
-            frame.batch.asynchrony.launch(frame, flight, place, queue=_QUEUE)
+            frame.batch.asynchrony.launch(frame, flight, queue=_QUEUE)
 
 
 def _perform(
@@ -158,11 +156,35 @@ def _perform(
     numbers: Sequence[int],
     _: object,
 ) -> None:
-    try:
+    with as_trouble("tensor memory: "):
         operation(group, numbers)
-    except (ValueError, IndexError) as error:
-        # What the engines refuse is a fault of the program.
-        raise Trouble(f"tensor memory: {error}") from None
+
+
+def begin_store(registers: Registers, move: Move, address: Array, values: list[Array]) -> None:
+    """Whole warps store registers to tensor memory."""
+    frame: Frame = registers[0]
+    whole_warps(registers)
+    words = side_by_side(frame, values)
+    groups = frame.batch.asynchrony.groups(frame, STORES)
+    groups.issue(lambda _: move.store(frame, address, words))
+
+
+def allocate(frame: Frame, row: int, columns: int) -> int | None:
+    """The first of so many columns of the CTA of a row; None: they are not free."""
+    with as_trouble():
+        return frame.batch.tensor_memories.allocators[row].allocate(columns)
+
+
+def free(frame: Frame, row: int, first: int, columns: int) -> None:
+    with as_trouble():
+        frame.batch.tensor_memories.allocators[row].free(first, columns)
+
+
+def relinquish(registers: Registers) -> None:
+    """The CTAs of active threads allocate no more."""
+    frame: Frame = registers[0]
+    for row in np.nonzero(frame.active().any(axis=1))[0].tolist():
+        frame.batch.tensor_memories.allocators[row].relinquish()
 
 
 def multiply(
@@ -230,9 +252,7 @@ def shift(group: Group, values: Sequence[int]) -> None:
         words[own] = part
 
 
-def commit(
-    registers: Registers, space: str, address: Array, ranks: Array | None, place: Place
-) -> None:
+def commit(registers: Registers, space: str, address: Array, ranks: Array | None) -> None:
     """One arrives at an mbarrier behind all that was issued, or at that of each rank in a mask."""
     frame: Frame = registers[0]
 
@@ -246,4 +266,4 @@ def commit(
                 with frame.only(chosen):
                     signal(registers, "shared", frame.batch.at_rank(address, rank), 1, 0, 0)
 
-    frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
+    frame.batch.asynchrony.launch(frame, effect, queue=_QUEUE)

@@ -271,7 +271,7 @@ class RaceWatch(HappensBefore):
             fenced = task.fenced.reshape(-1, self._agents) if task.is_proxied else None
         return Access(
             agents, rows + self._first, entries, clocks.reshape(-1, self._agents), fenced,
-            self._numbers.generic, touch.place, touch.how.strength,
+            self._numbers.generic, frame.place, touch.how.strength,
         )  # fmt: skip
 
     def _access_of(self, task: Task, warp: int, rows: Array, place: Place) -> Access:

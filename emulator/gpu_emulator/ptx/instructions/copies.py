@@ -11,12 +11,12 @@ import numpy as np
 
 from gpu_emulator.numbers.arithmetic import Change, combine
 from gpu_emulator.ptx.instructions.loads import vector_size
-from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.binder import Binder, Parts, acts, opcode
 from gpu_emulator.state.atomics import apply_to_memory
-from gpu_emulator.state.barriers import COPIES
+from gpu_emulator.state.barriers import COPIES, await_groups, commit_groups
 from gpu_emulator.state.bulk import READ, SEEN, begin_load, begin_store
-from gpu_emulator.state.copies import begin_copy, begin_counted
-from gpu_emulator.state.frame import Frame, MemoryOperand, scatter, semantics_of
+from gpu_emulator.state.copies import begin_copy, begin_reduction, begin_stores
+from gpu_emulator.state.frame import Frame, scatter, semantics_of
 from gpu_emulator.steps import BITS, Array, Registers, Step
 
 _HINTS = "?{hint:L2::cache_hint}?{prefetch:L2::64B|L2::128B|L2::256B}"
@@ -31,8 +31,7 @@ _RED = f"red.async.relaxed.cluster.{_SIGNALS}"
 )  # fmt: skip
 def _copy(line: Binder) -> Step:
     """Operands: to, from, size, then how many bytes to read (or a predicate to read none)."""
-    to, origin, place = line.address(0), line.address(1), line.place
-    size = line.constant(2)
+    to, origin, size = line.address(0), line.address(1), line.constant(2)
     if size not in (4, 8, 16):
         raise line.refuse("copies neither 4 nor 8 nor 16 bytes")
     extra = line.count - 3 - bool(line.parts["hint"])
@@ -41,32 +40,19 @@ def _copy(line: Binder) -> Step:
     name = line.operand(3).lstrip("!").strip() if extra else ""
     is_ignored = line.slots.listing.registers.get(name) == "pred"
     limit = line.read(3, "pred" if is_ignored else "u32") if extra else None
-    read, write = (MemoryOperand(space, size, place) for space in ("global", "shared"))
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        target, source = to(registers), origin(registers)
         count: Array | None = None
         if limit is not None:
             count = np.where(limit(registers), 0, size) if is_ignored else limit(registers)
-
-        begin_copy(frame, read, write, target, source, count)
+        begin_copy(registers, size, to(registers), origin(registers), count)
 
     return Step(run)
 
 
 def commits(template: str, *kinds: str) -> None:
     """A row that ends the current group of operations of each kind."""
-
-    @opcode(template)
-    def make(line: Binder) -> Step:
-        del line
-
-        def run(registers: Registers) -> None:
-            for kind in kinds:
-                registers[0].batch.asynchrony.groups(registers[0], kind).commit()
-
-        return Step(run)
+    opcode(template)(lambda _: Step(lambda registers: commit_groups(registers, *kinds)))
 
 
 def waits(template: str, *kinds: str) -> None:
@@ -78,12 +64,7 @@ def waits(template: str, *kinds: str) -> None:
         if pending is None:
             raise line.refuse("waits for a count that is no number")
         chosen = kinds[:1] if line.parts.get("read") else kinds
-
-        def run(registers: Registers) -> None:
-            for kind in chosen:
-                registers[0].batch.asynchrony.groups(registers[0], kind).wait(pending)
-
-        return Step(run)
+        return Step(lambda registers: await_groups(registers, pending, *chosen))
 
 
 commits("cp.async.commit_group", COPIES)
@@ -92,19 +73,13 @@ waits("cp.async.{what:wait_group|wait_all}", COPIES)
 
 @opcode(f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
 def _store_and_signal(line: Binder) -> Step:
-    bits = BITS[line.parts["type"]]
+    vector_size(line, 1)
     to, barrier = line.address(0), line.address(2)
-    readers, size = line.sources(1, f"b{bits}"), bits // 8 * vector_size(line, 1)
-    operand = MemoryOperand("shared", bits // 8, line.place)
+    readers = line.sources(1, f"b{BITS[line.parts['type']]}")
 
     def run(registers: Registers) -> None:
-        at, values = to(registers), [np.array(reader(registers)) for reader in readers]
-
-        def effect() -> None:
-            for number, value in enumerate(values):
-                scatter(registers, operand, at + number * operand.size, value)
-
-        begin_counted(registers, np.array(barrier(registers)), effect, size, line.place)
+        values = [reader(registers) for reader in readers]
+        begin_stores(registers, to(registers), values, barrier(registers))
 
     return Step(run)
 
@@ -115,48 +90,33 @@ def _store_and_signal(line: Binder) -> Step:
 )  # fmt: skip
 def _reduce_and_signal(line: Binder) -> Step:
     kind = line.parts["type"]
-    size, change = BITS[kind] // 8, combine(line.parts["op"], kind)
-    to, value, barrier = line.address(0), line.read(1, f"b{BITS[kind]}"), line.address(2)
-    how = semantics_of({"scope": "cluster"}, is_atomic=True)
-    operand = MemoryOperand("shared", size, line.place, how)
+    change = combine(line.parts["op"], kind)
 
-    def run(registers: Registers) -> None:
-        at, taken = to(registers), np.array(value(registers))
+    def reduce(registers: Registers, to: Array, value: Array, barrier: Array) -> None:
+        begin_reduction(registers, to, change, value, barrier)
 
-        def effect() -> None:
-            apply_to_memory(registers, operand, at, change, [registers[0].full(taken)])
-
-        begin_counted(registers, np.array(barrier(registers)), effect, size, line.place)
-
-    return Step(run)
+    return line.acting(reduce, ["address", f"b{BITS[kind]}", "address"])
 
 
-@opcode("st.async.mmio.release.{scope:gpu|sys}.{space:global}.{type:b8|b16|b32|b64|u8|u16|u32|u64}")
-def _store_to_device(line: Binder) -> Step:
+@acts(
+    "st.async.mmio.release.{scope:gpu|sys}.{space:global}.{type:b8|b16|b32|b64|u8|u16|u32|u64}",
+    takes="address type",
+)
+def _store_to_device(registers: Registers, parts: Parts, to: Array, value: Array) -> None:
     """Nothing waits for it: it takes effect at once, as it may."""
-    bits = BITS[line.parts["type"]]
-    to, value = line.address(0), line.read(1, f"b{bits}")
-    how = semantics_of({"sem": "release", "scope": line.parts["scope"]})
-    operand = MemoryOperand("global", bits // 8, line.place, how)
-
-    def run(registers: Registers) -> None:
-        scatter(registers, operand, to(registers), value(registers))
-
-    return Step(run)
+    scatter(registers, "global", to, value, semantics_of({**parts, "sem": "release"}))
 
 
 @opcode("red.async.mmio.release.{scope:gpu|sys}.{space:global}.{op:add}.{type:u32|s32|u64}")
 def _reduce_in_device(line: Binder) -> Step:
     kind = line.parts["type"]
-    to, value, change = line.address(0), line.read(1, f"b{BITS[kind]}"), combine("add", kind)
-    how = semantics_of({"sem": "release", "scope": line.parts["scope"]}, is_atomic=True)
-    operand = MemoryOperand("global", BITS[kind] // 8, line.place, how)
+    change = combine("add", kind)
+    how = semantics_of({**line.parts, "sem": "release"}, is_atomic=True)
 
-    def run(registers: Registers) -> None:
-        values = [registers[0].full(value(registers))]
-        apply_to_memory(registers, operand, to(registers), change, values)
+    def reduce(registers: Registers, to: Array, value: Array) -> None:
+        apply_to_memory(registers, "global", to, change, [registers[0].full(value)], how)
 
-    return Step(run)
+    return line.acting(reduce, ["address", f"b{BITS[kind]}"])
 
 
 @opcode("st.bulk?{weak:weak}?{space:shared::cta}.size")
@@ -165,7 +125,7 @@ def _fill(line: Binder) -> Step:
     if line.constant(2) != 0:
         raise line.refuse("fills with another value than 0")
     to, count = line.address(0), line.read(1, "u64")
-    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 8, line.place)
+    space = "shared" if line.parts["space"] else "generic"
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -173,7 +133,7 @@ def _fill(line: Binder) -> Step:
         most = int(sizes[frame.active()].max(initial=0))
         for offset in range(0, most, 8):
             with frame.only(frame.active() & (sizes > offset)):
-                scatter(registers, operand, at + offset, np.zeros((1, 1), np.uint64))
+                scatter(registers, space, at + offset, np.zeros((1, 1), np.uint64))
 
     return Step(run)
 
@@ -199,13 +159,13 @@ def _bulk_load(line: Binder) -> Step:
         line.address(0), line.address(1), line.read(2, "u32"), line.address(3),
     )  # fmt: skip
     ranks = line.read(4, "u16") if line.parts.get("multicast") else None
-    space, place = line.parts["source"].split("::")[0], line.place
+    space = line.parts["source"].split("::")[0]
     unit, change = _reduction(line)
 
     def run(registers: Registers) -> None:
         values = [to(registers), origin(registers), count(registers), barrier(registers)]
         chosen = None if ranks is None else ranks(registers)
-        begin_load(registers, place, values, chosen, space, unit, change)
+        begin_load(registers, values, chosen, space, unit, change)
 
     return Step(run)
 
@@ -227,7 +187,7 @@ def _bulk_store(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         values = [to(registers), origin(registers), count(registers)]
-        begin_store(registers, line.place, values, unit, change)
+        begin_store(registers, values, unit, change)
 
     return Step(run)
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpu_emulator.numbers.arithmetic import combine
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.atomics import apply_to_memory
-from gpu_emulator.state.frame import Frame, MemoryOperand, Trouble, gather, scatter, semantics_of
+from gpu_emulator.state.frame import Frame, Trouble, gather, joined_words, scatter, semantics_of
 from gpu_emulator.steps import BITS, Array, Registers, Step
 
 _TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"
@@ -65,7 +65,7 @@ def _load(line: Binder) -> Step:
     total = size * vector_size(line, 0)
     targets = line.targets(0, kind)
     address, wide = line.address(1), min(total, 16)
-    operand = MemoryOperand(space_of(line, 1), wide, line.place, semantics_of(line.parts))
+    space, how = space_of(line, 1), semantics_of(line.parts)
 
     def run(registers: Registers) -> None:
         frame = registers[0]
@@ -74,7 +74,7 @@ def _load(line: Binder) -> Step:
         for offset in range(0, total, wide):
             if total > wide and offset == 0:
                 _aligned(at, total)
-            value = gather(registers, operand, at + offset if offset else at)
+            value = gather(registers, space, wide, at + offset if offset else at, how)
             if wide == size:
                 pieces.append(value)
                 continue
@@ -99,7 +99,7 @@ def _store(line: Binder) -> Step:
     total = size * vector_size(line, 1)
     readers = line.sources(1, f"b{BITS[kind]}")
     address, wide = line.address(0), min(total, 16)
-    operand = MemoryOperand(space_of(line, 0), wide, line.place, semantics_of(line.parts))
+    space, how = space_of(line, 0), semantics_of(line.parts)
 
     def run(registers: Registers) -> None:
         at = address(registers)
@@ -109,18 +109,10 @@ def _store(line: Binder) -> Step:
         many = wide // size
         for first in range(0, len(values), many):
             chosen = values[first : first + many]
-            joined = chosen[0] if many == 1 else _joined(chosen, wide)
-            scatter(registers, operand, at + first * size if first else at, joined)
+            joined = chosen[0] if many == 1 else joined_words(chosen)
+            scatter(registers, space, at + first * size if first else at, joined, how)
 
     return Step(run)
-
-
-def _joined(values: list[Array], wide: int) -> Array:
-    shape = np.broadcast_shapes(*[value.shape for value in values])
-    joined = np.empty((*shape, len(values)), dtype=values[0].dtype)
-    for number, value in enumerate(values):
-        joined[..., number] = value
-    return joined.view("c16" if wide == 16 else f"u{wide}")[..., 0]
 
 
 _LEVELS = "L1|L2|L2::evict_last|L2::evict_normal"
@@ -192,14 +184,14 @@ def _atomic(line: Binder) -> Step:
     operands = [line.sources(first + 1 + number, bits) for number in range(count)]
     space = line.parts.get("space", "").split("::")[0] or "generic"
     change = combine(line.parts["op"], kind)
-    operand = MemoryOperand(space, size, line.place, semantics_of(line.parts, is_atomic=True))
+    how = semantics_of(line.parts, is_atomic=True)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         at = address(registers)
         for number in range(len(operands[0])):
             values = [frame.full(readers[number](registers)) for readers in operands]
-            old = apply_to_memory(registers, operand, at + number * size, change, values)
+            old = apply_to_memory(registers, space, at + number * size, change, values, how)
             if targets:
                 slot, convert = targets[number]
                 frame.write(slot, old if convert is None else convert(old))

@@ -9,6 +9,7 @@ PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions". Layouts and arith
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -16,14 +17,18 @@ import numpy as np
 
 from gpu_emulator.engines import matrices, products
 from gpu_emulator.ptx.instructions.copies import commits, waits
-from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import Frame, MemoryOperand, gather, scatter
-from gpu_emulator.state.lanes import first_lanes, side_by_side, whole_warps, write_all
-from gpu_emulator.state.warpgroups import PRODUCTS, Product
-from gpu_emulator.steps import WARP, Registers, Step
+from gpu_emulator.ptx.program.binder import Binder, Parts, acts, opcode, without_effect
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.matrices import load_matrices, move_matrix, multiply, store_matrices
+from gpu_emulator.state.warpgroups import PRODUCTS, begin_product
+from gpu_emulator.steps import Array, Registers, Step
 
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
+
+
+def _space(line: Binder) -> str:
+    return "shared" if line.parts["space"] else "generic"
 
 
 def result_slots(line: Binder, kind: str) -> list[int]:
@@ -37,29 +42,12 @@ def result_slots(line: Binder, kind: str) -> list[int]:
     f"ldmatrix.sync.aligned.m16n16.{{count:x1|x2}}.{{trans:trans}}?{{space:{_SHARED}}}.{{type:b8}}",
 )  # fmt: skip
 def _load_matrix(line: Binder) -> Step:
-    slots = result_slots(line, "b32")
-    address = line.address(1)
+    slots, address, space = result_slots(line, "b32"), line.address(1), _space(line)
     is_bytes = line.parts["type"] == "b8"
     rows = int(line.parts["count"][1:]) * (16 if is_bytes else 8)
-    transposed = bool(line.parts["trans"])
-    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 16, line.place)
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        # The other lanes' addresses do not count.
-        with frame.only(first_lanes(frame, rows)):
-            value = gather(registers, operand, address(registers))
-        warps = frame.by_warp(value)[:, :, :rows]
-        taken = np.ascontiguousarray(warps)[..., None].view(np.uint8)
-        load = (
-            matrices.load_bytes(taken)
-            if is_bytes
-            else matrices.load_matrices(taken, transposed=transposed)
-        )
-        write_all(frame, slots, load)
-
-    return Step(run, tuple(slots))
+    by_halves = partial(matrices.load_matrices, transposed=bool(line.parts["trans"]))
+    load = matrices.load_bytes if is_bytes else by_halves
+    return Step(lambda rs: load_matrices(rs, slots, space, address(rs), rows, load), tuple(slots))
 
 
 @opcode(
@@ -69,41 +57,15 @@ def _load_matrix(line: Binder) -> Step:
     f"?{{space:{_SHARED}}}.{{type:b8}}",
 )  # fmt: skip
 def _store_matrix(line: Binder) -> Step:
-    address = line.address(0)
-    readers = line.sources(1, "b32")
-    is_bytes, transposed = line.parts["type"] == "b8", bool(line.parts["trans"])
-    rows = 8 * len(readers)
-    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 16, line.place)
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        values = side_by_side(frame, [reader(registers) for reader in readers])
-        data = (
-            matrices.store_bytes(values)
-            if is_bytes
-            else matrices.store_matrices(values, transposed=transposed)
-        )
-        wide = np.zeros((frame.ctas, frame.lanes // WARP, WARP), dtype="c16")
-        wide[:, :, :rows] = np.ascontiguousarray(data).view("c16")[..., 0]
-        with frame.only(first_lanes(frame, rows)):
-            scatter(registers, operand, address(registers), wide.reshape(frame.shape))
-
-    return Step(run)
+    address, readers, space = line.address(0), line.sources(1, "b32"), _space(line)
+    by_halves = partial(matrices.store_matrices, transposed=bool(line.parts["trans"]))
+    store = matrices.store_bytes if line.parts["type"] == "b8" else by_halves
+    return Step(lambda rs: store_matrices(rs, space, address(rs), [r(rs) for r in readers], store))
 
 
-@opcode("movmatrix.sync.aligned.m8n8.trans.b16")
-def _move_matrix(line: Binder) -> Step:
-    slots = result_slots(line, "b32")
-    reader = line.read(1, "b32")
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        moved = matrices.move_matrix(frame.by_warp(reader(registers)))
-        frame.write(slots[0], moved.reshape(frame.shape))
-
-    return Step(run, tuple(slots))
+@acts("movmatrix.sync.aligned.m8n8.trans.b16", takes="b32", gives="b32")
+def _move_matrix(registers: Registers, _: Parts, value: Array) -> Array:
+    return move_matrix(registers, value)
 
 
 _SHAPES = (
@@ -135,15 +97,13 @@ def _multiply(line: Binder) -> Step:
     operation = parts.get("operation") or "xor"
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        a, b, c = (side_by_side(frame, [read(registers) for read in some]) for some in operands)
-        extra = {} if scales is None else scales(registers)
-        result = products.mma_sync(
-            parts["shape"], a, b, c, a_type=parts["a"], b_type=parts["b"], c_type=parts["c"],
-            d_type=parts["d"], saturate=bool(parts.get("sat")), operation=operation, **extra,
+        multiply(
+            registers, slots, parts["shape"],
+            [[read(registers) for read in some] for some in operands], a_type=parts["a"],
+            b_type=parts["b"], c_type=parts["c"], d_type=parts["d"],
+            saturate=bool(parts.get("sat")), operation=operation,
+            **({} if scales is None else scales(registers)),
         )  # fmt: skip
-        write_all(frame, slots, result)
 
     return Step(run, tuple(slots))
 
@@ -203,14 +163,14 @@ def _warpgroups_multiply(line: Binder) -> Step:
     turns = [bool(flag) for flag in ([0] if from_registers else []) + flags[2:]]
     turns += [False] * (2 - len(turns))
     old = [itemgetter(slot) for slot in slots]
-    product = Product(line.parts, line.place, slots, old, turns, [sign == -1 for sign in signs])
+    negate = signs.count(-1) == 1
 
     def run(registers: Registers) -> None:
-        whole_warps(registers)
-        values = [reader(registers) for reader in a]
-        descriptor = b(registers)
         adds = np.ones((1, 1), np.bool_) if scale is None else scale(registers)
-        product.begin(registers, values, descriptor, adds, from_registers=from_registers)
+        begin_product(
+            registers, line.parts, slots, old, [reader(registers) for reader in a], b(registers),
+            adds, turns, negate=negate,
+        )  # fmt: skip
 
     return Step(run, tuple(slots), reads_old=True)
 

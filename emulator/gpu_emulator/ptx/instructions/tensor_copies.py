@@ -7,14 +7,16 @@ where they go is in `gpu_emulator.engines`, how they are begun in `gpu_emulator.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gpu_emulator.engines import tiles
 from gpu_emulator.engines.tiles import MAP_BYTES
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.bulk import RANK, Issue, begin_tile_load, begin_tile_store, copied, issues
-from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble
-from gpu_emulator.steps import DTYPES, WARP, Array, Reader, Registers, Step
+from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble, as_trouble
+from gpu_emulator.steps import DTYPES, WARP, Array, Registers, Step
 
 _HINT = "?{hint:L2::cache_hint}"
 
@@ -23,24 +25,17 @@ _MODE = "?{mode:tile|tile::gather4}"
 _STORE_MODE = "?{mode:tile|tile::scatter4}"
 
 
-class _Tensor:
-    """`[map, {coordinates}]`."""
+def _tensor(line: Binder, number: int) -> Callable[[Registers], list[Array]]:
+    """The address of the map and the coordinates of `[map, {coordinates}]`."""
+    name, _, vector = line.operand(number).strip("[] ").partition(",")
+    where, is_generic = line.address_of(f"[{name.strip()}]"), line.is_register(name.strip())
+    axes = [line.source(axis.strip(), "s32") for axis in vector.strip(" {}").split(",")]
 
-    def __init__(self, line: Binder, number: int) -> None:
-        text = line.operand(number).strip("[] ")
-        name, _, vector = text.partition(",")
-        self._map = line.address_of(f"[{name.strip()}]")
-        self._coordinates: list[Reader] = [
-            line.source(axis.strip(), "s32") for axis in vector.strip(" {}").split(",")
-        ]
-        self._is_generic = line.is_register(name.strip())
+    def read(registers: Registers) -> list[Array]:
+        window = 0 if is_generic else registers[0].batch.windows["param"]
+        return [where(registers) + window, *(axis(registers) for axis in axes)]
 
-    def read(self, registers: Registers) -> tuple[Array, list[Array]]:
-        frame: Frame = registers[0]
-        where = self._map(registers)
-        if not self._is_generic:
-            where = where + frame.batch.windows["param"]
-        return where, [reader(registers) for reader in self._coordinates]
+    return read
 
 
 @opcode(
@@ -49,15 +44,14 @@ class _Tensor:
     f"?{{group:cta_group::1|cta_group::2}}{_HINT}",
 )  # fmt: skip
 def _tensor_load(line: Binder) -> Step:
-    to, tensor, barrier = line.address(0), _Tensor(line, 1), line.address(2)
+    to, tensor, barrier = line.address(0), _tensor(line, 1), line.address(2)
     ranks = line.read(3, "u16") if line.parts["multicast"] else None
-    is_gather, place = line.parts["mode"] == "tile::gather4", line.place
+    is_gather = line.parts["mode"] == "tile::gather4"
 
     def run(registers: Registers) -> None:
-        where, coordinates = tensor.read(registers)
-        values = [to(registers), barrier(registers), where, *coordinates]
+        values = [to(registers), barrier(registers), *tensor(registers)]
         mask = None if ranks is None else ranks(registers)
-        begin_tile_load(registers, place, values, mask, is_gather=is_gather)
+        begin_tile_load(registers, values, mask, is_gather=is_gather)
 
     return Step(run)
 
@@ -68,14 +62,12 @@ def _tensor_load(line: Binder) -> Step:
     f".{{op:add|min|max|inc|dec|and|or|xor}}?{{mode:tile}}.bulk_group{_HINT}",
 )  # fmt: skip
 def _tensor_store(line: Binder) -> Step:
-    tensor, origin = _Tensor(line, 0), line.address(1)
+    tensor, origin, operation = _tensor(line, 0), line.address(1), line.parts.get("op") or ""
     is_scatter = line.parts["mode"] == "tile::scatter4"
-    operation, place = line.parts.get("op") or "", line.place
 
     def run(registers: Registers) -> None:
-        where, coordinates = tensor.read(registers)
-        values = [origin(registers), where, *coordinates]
-        begin_tile_store(registers, place, values, operation, is_scatter=is_scatter)
+        values = [origin(registers), *tensor(registers)]
+        begin_tile_store(registers, values, operation, is_scatter=is_scatter)
 
     return Step(run)
 
@@ -98,15 +90,13 @@ def _replace(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         where, number = address(registers), value(registers)
-        for issue in issues(registers, line.place):
+        for issue in issues(registers):
             places, values = map(issue.taken, (where, number))
             for row, new in enumerate(values):
                 memory, start = _bytes_of_map(issue.of(np.array([row])), space, places[[row]])
                 raw = memory.data[start : start + MAP_BYTES].tobytes()
-                try:
+                with as_trouble():
                     changed = tiles.replace(raw, field, int(new) % (1 << 64), ordinal or 0)
-                except ValueError as error:
-                    raise Trouble(str(error)) from None
                 memory.store(
                     np.arange(start, start + MAP_BYTES), np.frombuffer(changed, dtype=np.uint8), 1
                 )
@@ -136,7 +126,7 @@ def _copy_map(line: Binder) -> Step:
         frame: Frame = registers[0]
         values = [to(registers), origin(registers)]
         with frame.only(frame.active() & (frame.threads % WARP == 0)):
-            for issue in issues(registers, line.place):
+            for issue in issues(registers):
                 target, source = map(issue.taken, values)
                 index = issue.in_shared(source, MAP_BYTES, "a tensor map")
                 place = issue.in_global(target, MAP_BYTES, "a tensor map")

@@ -14,11 +14,11 @@ import numpy as np
 from gpu_emulator.engines import tcgen05
 from gpu_emulator.engines.tcgen05 import address_parts
 from gpu_emulator.ptx.instructions.matrix import result_slots
-from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
+from gpu_emulator.ptx.program.binder import Binder, Parts, acts, opcode, without_effect
 from gpu_emulator.state import tensor_memory
-from gpu_emulator.state.frame import Frame, Hold, MemoryOperand, Trouble, scatter
-from gpu_emulator.state.lanes import side_by_side, whole_warps, write_all
-from gpu_emulator.state.tensor_memory import STORES, Group, Move
+from gpu_emulator.state.frame import Frame, scatter
+from gpu_emulator.state.lanes import whole_warps, write_all
+from gpu_emulator.state.tensor_memory import STORES, Group, Move, begin_store
 from gpu_emulator.steps import WARP, Array, Reader, Registers, Step
 
 _GROUP = "{group:cta_group::1|cta_group::2}"
@@ -26,76 +26,51 @@ _GROUP = "{group:cta_group::1|cta_group::2}"
 
 @opcode(f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32", waits=True)
 def _allocate(line: Binder) -> Step:
-    address, count = line.address(0), line.read(1, "u32")
-    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 4, line.place)
+    space = "shared" if line.parts["space"] else "generic"
 
-    def run(registers: Registers) -> None:
+    def allocate(registers: Registers, address: Array, count: Array) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
-        at, amount = frame.full(address(registers)), frame.full(count(registers))
-        lead = frame.active() & (frame.threads % WARP == 0)
+        at, amount, lead = frame.full(address), frame.full(count), _leads(frame)
         granted = np.zeros(frame.shape, dtype=np.bool_)
 
         def attempt() -> Array:
             for row, column in np.argwhere(lead & ~granted).tolist():
-                if _grant(frame, row, column, int(amount[row, column]), operand, at):
+                first = tensor_memory.allocate(frame, row, int(amount[row, column]))
+                if first is not None:
+                    mask = np.zeros(frame.shape, dtype=np.bool_)
+                    mask[row, column] = True
+                    with frame.only(mask):
+                        scatter(registers, space, at, np.full((1, 1), first, dtype=np.uint32))
                     granted[row, column : column + WARP] = True
             return granted
 
         waiting = frame.active() & ~attempt()
         if waiting.any():
-            frame.holds.append(Hold(waiting, attempt, lambda: "free columns of tensor memory"))
+            frame.hold(waiting, attempt, lambda: "free columns of tensor memory")
 
-    return Step(run)
-
-
-def _grant(
-    frame: Frame, row: int, column: int, amount: int, operand: MemoryOperand, at: Array
-) -> bool:
-    try:
-        first = frame.batch.tensor_memories.allocators[row].allocate(amount)
-    except ValueError as error:
-        raise Trouble(str(error)) from None
-    if first is None:
-        return False
-    mask = np.zeros(frame.shape, dtype=np.bool_)
-    mask[row, column] = True
-    with frame.only(mask):
-        scatter(frame.registers, operand, at, np.full((1, 1), first, dtype=np.uint32))
-    return True
+    return line.acting(allocate, ["address", "u32"])
 
 
-@opcode(f"tcgen05.dealloc.{_GROUP}.sync.aligned.b32")
-def _free(line: Binder) -> Step:
-    address, count = line.read(0, "b32"), line.read(1, "u32")
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        lead = frame.active() & (frame.threads % WARP == 0)
-        at, amount = frame.full(address(registers)), frame.full(count(registers))
-        for row, column in zip(*np.nonzero(lead), strict=True):
-            allocator = frame.batch.tensor_memories.allocators[row]
-            _, first = address_parts(int(at[row, column]))
-            try:
-                allocator.free(first, int(amount[row, column]))
-            except ValueError as error:
-                raise Trouble(str(error)) from None
-
-    return Step(run)
+def _leads(frame: Frame) -> Array:
+    """The first threads of warps that are active."""
+    return frame.active() & (frame.threads % WARP == 0)
 
 
-@opcode(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned")
-def _relinquish(line: Binder) -> Step:
-    del line
+@acts(f"tcgen05.dealloc.{_GROUP}.sync.aligned.b32", takes="b32 u32")
+def _free(registers: Registers, parts: Parts, address: Array, count: Array) -> None:
+    del parts
+    frame: Frame = registers[0]
+    whole_warps(registers)
+    at, amount = frame.full(address), frame.full(count)
+    for row, column in np.argwhere(_leads(frame)).tolist():
+        _, first = address_parts(int(at[row, column]))
+        tensor_memory.free(frame, row, first, int(amount[row, column]))
 
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        for row in np.nonzero(frame.active().any(axis=1))[0].tolist():
-            frame.batch.tensor_memories.allocators[row].relinquish()
 
-    return Step(run)
-
+opcode(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned")(
+    lambda _: Step(tensor_memory.relinquish)
+)
 
 _COUNTS = "x1|x2|x4|x8|x16|x32|x64|x128"
 _SHAPES = "32x32b|16x64b|16x128b|16x256b|16x32bx2"
@@ -106,8 +81,7 @@ def _load(line: Binder) -> Step:
     slots = result_slots(line, "b32")
     # They are written at the wait, in another place.
     line.slots.late.update(slots)
-    address, place = line.bracketed(1), line.place
-    move = _moved(line, len(slots), line.constant(2) or 0)
+    address, move = line.bracketed(1), _moved(line, len(slots), line.constant(2) or 0)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -115,10 +89,10 @@ def _load(line: Binder) -> Step:
         where = address(registers)
 
         def effect(_: Array | None) -> None:
-            write_all(frame, slots, move.loaded(frame, where, place))
+            write_all(frame, slots, move.loaded(frame, where))
 
-        frame.loaded_late(slots, place)
-        frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect, place)
+        frame.loaded_late(slots)
+        frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect)
 
     return Step(run, tuple(slots), reads_old=True)
 
@@ -127,21 +101,9 @@ def _load(line: Binder) -> Step:
 def _store(line: Binder) -> Step:
     is_split = line.parts["shape"] == "16x32bx2"
     readers = line.sources(2 if is_split else 1, "b32")
-    address, place = line.bracketed(0), line.place
+    address = line.bracketed(0)
     move = _moved(line, len(readers), (line.constant(1) or 0) if is_split else 0)
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        where = address(registers)
-        values = side_by_side(frame, [reader(registers) for reader in readers])
-
-        def effect(_: Array | None) -> None:
-            move.store(frame, where, values, place)
-
-        frame.batch.asynchrony.groups(frame, STORES).issue(effect, place)
-
-    return Step(run)
+    return Step(lambda rs: begin_store(rs, move, address(rs), [read(rs) for read in readers]))
 
 
 def _moved(line: Binder, registers: int, split: int) -> Move:
@@ -240,11 +202,11 @@ def _issued(
     line: Binder, readers: Sequence[Reader], operation: Callable[[Group, Sequence[int]], None]
 ) -> Step:
     """A step that has each active thread issue an operation of its CTA, or of its pair."""
-    ctas, place = int(line.parts["group"][-1]), line.place
+    ctas = int(line.parts["group"][-1])
 
     def run(registers: Registers) -> None:
         values = [np.asarray(reader(registers)) for reader in readers]
-        tensor_memory.issue(registers, ctas, values, operation, place)
+        tensor_memory.issue(registers, ctas, values, operation)
 
     return Step(run)
 
@@ -254,8 +216,7 @@ def _issued(
     "?{multicast:multicast::cluster}.b64",
 )  # fmt: skip
 def _commit(line: Binder) -> Step:
-    address, place = line.address(0), line.place
-    space = "shared" if line.parts["space"] else "generic"
+    address, space = line.address(0), "shared" if line.parts["space"] else "generic"
     targets = line.read(1, "u16") if line.parts["multicast"] else None
 
     def run(registers: Registers) -> None:
@@ -266,7 +227,7 @@ def _commit(line: Binder) -> Step:
         most = frame.full(at).max(where=frame.active(), initial=0)
         is_shared = space == "shared" or int(most) < frame.batch.windows["shared"]
         ranks = None if targets is None else targets(registers)
-        tensor_memory.commit(registers, "shared" if is_shared else space, at, ranks, place)
+        tensor_memory.commit(registers, "shared" if is_shared else space, at, ranks)
 
     return Step(run)
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -253,6 +254,30 @@ class Binder:
             function = lambda *values: convert(plain(*values))  # noqa: E731
         return Step(applied(function, slot, readers), (slot,), is_pure=True)
 
+    def acting(
+        self, function: Callable[..., Any], kinds: Sequence[str], results: Sequence[str] = ()
+    ) -> Step:
+        """A step of a function that is given the registers and operands, of types or `address`.
+
+        What it gives is written for the active threads, to operand 0: `a` or `a|b`.
+        """
+        texts = self.operand(0).split("|") if results else []
+        targets = [self.target(t.strip(), kind) for t, kind in zip(texts, results, strict=False)]
+        readers = [
+            self.address(number) if kind == "address" else self.read(number, kind)
+            for number, kind in enumerate(kinds, bool(results))
+        ]
+        if self.count != len(kinds) + bool(results):
+            raise self.refuse(f"has {self.count} operands, not {len(kinds) + bool(results)}")
+
+        def run(registers: Registers) -> None:
+            values = function(registers, *[read(registers) for read in readers])
+            values = values if isinstance(values, tuple) else (values,)
+            for (slot, convert), value in zip(targets, values, strict=False):
+                registers[0].write(slot, value if convert is None else convert(value))
+
+        return Step(run, tuple(slot for slot, _ in targets))
+
     def gives(self, kind: str, read: Reader, text: str | None = None) -> Step:
         """A pure step that writes what is read to operand 0, or to the register `text`."""
         slot, convert = self.target(self.operand(0) if text is None else text, kind)
@@ -348,7 +373,7 @@ _ORDERED = (
 )  # fmt: skip
 
 Maker = Callable[[Binder], Step]
-
+Parts = dict[str, str]
 
 TABLE = OpcodeTable[Maker]()
 opcode = TABLE.enter
@@ -373,6 +398,31 @@ def computed(
             kinds = [line.parts.get(kind, kind) for kind in takes.split()]
             whole = partial(function, line.parts) if by_parts else function
             return line.computed(whole, kinds, line.parts.get(gives, gives))
+
+        return function
+
+    return enter
+
+
+def acts(
+    *templates: str, takes: str = "", gives: str = "", meets: bool = False, waits: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Rows of a function that is given registers, the parts of the opcode and operands.
+
+    `takes` and `gives` as of `Binder.acting`, a word for each. `meets`: the last operand says which
+    lanes wait for each other here.
+    """
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        @opcode(*templates, meets=meets, waits=waits)
+        def make(line: Binder) -> Step:
+            kinds, results = (
+                [line.parts.get(word, word) for word in words.split()] for words in (takes, gives)
+            )
+            if meets:
+                line.meeting = line.read(line.count - 1, "b32")
+            parts = line.parts
+            return line.acting(lambda r, *values: function(r, parts, *values), kinds, results)
 
         return function
 

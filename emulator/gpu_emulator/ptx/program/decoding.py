@@ -25,6 +25,7 @@ from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
 from gpu_emulator.ptx.program.binder import CLOCKS, Binder, PtxSlots, find_row, in_order
 from gpu_emulator.ptx.program.listing import SIZES, EntryListing, PtxLine, read_listing
 from gpu_emulator.ptx.text.registers import dominators
+from gpu_emulator.state.lanes import EVERYONE
 from gpu_emulator.steps import (
     CANONICAL,
     SHARED_BASE,
@@ -254,7 +255,6 @@ def _size(opcode: str, third: str, besides: str) -> int:
 
 
 _FREE_EVERY = 8
-_EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 
 
 @lru_cache(maxsize=4)
@@ -344,7 +344,7 @@ def _draft(slots: PtxSlots, block: Block) -> _Draft:
         except Exception as error:
             raise binder.refuse(f"cannot be decoded: {error!r}") from error
         if row.meets:
-            meeting = binder.meeting or (lambda _: _EVERYONE)
+            meeting = binder.meeting or (lambda _: EVERYONE)
         steps.append(step)
         reads.append(frozenset(binder.touched.union(step.writes if step.reads_old else ())))
         binder.touched.update(step.writes)
@@ -368,7 +368,7 @@ def _settling(slots: PtxSlots, draft: _Draft) -> _Draft:
     `tcgen05.ld` before it, and the assembler then orders them by the registers.
     """
 
-    def settle(kinds: Sequence[str], touched: set[int], place: Place) -> Run:
+    def settle(kinds: Sequence[str], touched: set[int]) -> Run:
         def run(registers: Registers) -> None:
             frame = registers[0]
             for kind in kinds:
@@ -377,7 +377,7 @@ def _settling(slots: PtxSlots, draft: _Draft) -> _Draft:
                 if groups.is_pending or early:
                     groups.wait(-1)
                 if early and frame.batch.watch is not None:
-                    frame.batch.watch.too_early(early, place)
+                    frame.batch.watch.too_early(early, frame.place)
 
         return run
 
@@ -385,7 +385,7 @@ def _settling(slots: PtxSlots, draft: _Draft) -> _Draft:
     steps = []
     for step, touched, line in zip(draft.steps, draft.touched, draft.block.lines, strict=True):
         kinds = [k for k, some in late if touched & some and not line.opcode.startswith(k)]
-        steps.append(replace(step, prelude=settle(kinds, touched, line.place)) if kinds else step)
+        steps.append(replace(step, prelude=settle(kinds, touched)) if kinds else step)
     return replace(draft, steps=steps)
 
 

@@ -10,20 +10,17 @@ groups of bulk stores belong to the warp.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import combine
-from gpu_emulator.sass.binder import CLUSTER_PHASE, Binder, Made, in_registers, opcode
-from gpu_emulator.sass.instructions.memory import address_of
-from gpu_emulator.sass.instructions.moves import write_for_warps
+from gpu_emulator.sass.binder import CLUSTER_PHASE, NOTHING, Binder, acting, acts, bound, opcode
 from gpu_emulator.sass.listing import Operand
 from gpu_emulator.state.barriers import (
     arrive_behind_copies,
     arrive_in_cluster,
     await_phase,
     begin_phases,
+    commit_groups,
     signal,
     wait_in_cluster,
 )
@@ -36,48 +33,30 @@ from gpu_emulator.state.bulk import (
     begin_tile_store,
 )
 from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.lanes import bits_of, leaders, matching, spread
+from gpu_emulator.state.lanes import bits_of, leaders, matching
 from gpu_emulator.steps import BITS, WARP, Array, Reader, Registers, Step
-from gpu_emulator.values import Place
 
 _SEEN = "of which ptxas 12.8 to 13.5.37 makes it; not measured"
-_NOTHING = Step(lambda _: None, is_pure=True)
+_OBJECT = (("shared", 8),)
+_BOTH = (("shared", 4), ("global", 4))
 
 
-@opcode("SYNCS.EXCH.64", evidence=f"PTX ISA: mbarrier.init, {_SEEN}")
-def _begin_phases(line: Binder) -> Made:
+@acts(
+    "SYNCS.EXCH.64", signature="RZ = a32 b64", accesses=_OBJECT,
+    evidence=f"PTX ISA: mbarrier.init, {_SEEN}",
+)  # fmt: skip
+def _begin_phases(registers: Registers, address: Array, state: Array) -> None:
     """The state of an mbarrier is written, in the layout that `gpu_emulator.state.barriers` has."""
-    if len(line.operands) != 3 or line.operands[0].text not in ("URZ", "RZ"):
-        raise line.refuse()
-    address = address_of(line, line.operands[1], is_wide=False)
-    state = line.read(line.operands[2], "b64")
-    line.accesses.add(("shared", 8))
-
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            with registers[0].only(leaders(registers[0])):
-                begin_phases(registers, "shared", address(registers), state(registers), place)
-
-        return Step(run)
-
-    return make
+    with registers[0].only(leaders(registers[0])):
+        begin_phases(registers, "shared", address, state)
 
 
-@opcode("SYNCS.CCTL.IV", evidence=f"PTX ISA: mbarrier.inval, {_SEEN}")
-def _end_phases(line: Binder) -> Made:
-    if len(line.operands) != 1:
-        raise line.refuse()
-    address = address_of(line, line.operands[0], is_wide=False)
-    line.accesses.add(("shared", 8))
-
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            nothing = np.zeros((1, 1), np.uint64)
-            begin_phases(registers, "shared", address(registers), nothing, place)
-
-        return Step(run)
-
-    return make
+@acts(
+    "SYNCS.CCTL.IV", signature="= a32", accesses=_OBJECT,
+    evidence=f"PTX ISA: mbarrier.inval, {_SEEN}",
+)  # fmt: skip
+def _end_phases(registers: Registers, address: Array) -> None:
+    begin_phases(registers, "shared", address, np.zeros((1, 1), np.uint64))
 
 
 # Of each word how many arrive (None: as the register says), and what the register counts: bytes
@@ -102,32 +81,21 @@ def _arrive(line: Binder) -> Step:
     same object, and with it the high word as it was before the first of them: ptxas then takes off
     the arrivals of the lanes before, each as many as its own.
     """
-    parts = line.parts
-    if len(line.operands) != 3 or (parts.get("red") and line.operands[0].text != "RZ"):
-        raise line.refuse()
-    (slots,) = line.results(line.operands[:1], ["b64"])
-    address = address_of(line, line.operands[1], is_wide=False)
-    amount = line.read(line.operands[2], "b32")
-    arrivals, counts = _ARRIVALS[parts["how"]]
+    parts, (arrivals, counts) = line.parts, _ARRIVALS[line.parts["how"]]
     if parts["drop"] and arrivals == 0:
         raise line.refuse()
-    line.accesses.add(("shared", 8))
+    line.accesses.update(_OBJECT)
 
-    def run(registers: Registers) -> None:
-        number = amount(registers).astype(np.int64)
+    def arrive(registers: Registers, address: Array, amount: Array) -> Array:
+        number = amount.astype(np.int64)
         arriving: Array | int = number if arrivals is None else arrivals
         expected: Array | int = number if counts == "expected" else int(counts == "one")
         completed: Array | int = number if counts == "completed" else 0
         drops = arriving if parts["drop"] else None
-        at = address(registers)
-        states = signal(registers, "shared", at, arriving, expected, completed, drops)
-        if parts.get("lanes"):
-            states = _with_lanes(registers[0], at, states)
-        if line.operands[0].number is not None:
-            for slot, word in zip(slots, in_registers(states), strict=True):
-                registers[0].write(slot, word)
+        states = signal(registers, "shared", address, arriving, expected, completed, drops)
+        return _with_lanes(registers[0], address, states) if parts.get("lanes") else states
 
-    return Step(run, slots, reads_old=True)
+    return acting(line, f"{'RZ' if parts.get('red') else 'b64'} = a32 b32", arrive, reads_old=True)
 
 
 def _with_lanes(frame: Frame, address: Array, states: Array) -> Array:
@@ -138,70 +106,35 @@ def _with_lanes(frame: Frame, address: Array, states: Array) -> Array:
     return (high << np.uint64(32) | own).reshape(frame.shape)
 
 
-@opcode(
-    "ARRIVES.LDGSTSBAR.64.{how:TRANSCNT|ARVCNT}",
-    evidence=f"PTX ISA: cp.async.mbarrier.arrive, .noinc, {_SEEN}",
-)
-def _arrive_behind_copies(line: Binder) -> Made:
+@acts(
+    "ARRIVES.LDGSTSBAR.64.{how:TRANSCNT|ARVCNT}", signature="= a32", accesses=_OBJECT,
+    by_parts=True, evidence=f"PTX ISA: cp.async.mbarrier.arrive, .noinc, {_SEEN}",
+)  # fmt: skip
+def _arrive_behind_copies(registers: Registers, parts: dict[str, str], address: Array) -> None:
     """Behind all LDGSTS of a lane one byte has come, or the lane arrives."""
-    if len(line.operands) != 1:
-        raise line.refuse()
-    address = address_of(line, line.operands[0], is_wide=False)
-    counts = (1, 0) if line.parts["how"] == "ARVCNT" else (0, 1)
-    line.accesses.add(("shared", 8))
-
-    def make(place: Place) -> Step:
-        return Step(lambda rs: arrive_behind_copies(rs, "shared", address(rs), place, *counts))
-
-    return make
+    counts = (1, 0) if parts["how"] == "ARVCNT" else (0, 1)
+    arrive_behind_copies(registers, "shared", address, *counts)
 
 
 @opcode(
     "SYNCS.PHASECHK.TRANS64?{how:TRYWAIT}", waits=True,
     evidence=f"PTX ISA: mbarrier.try_wait, .test_wait, {_SEEN}",
 )  # fmt: skip
-def _await_phase(line: Binder) -> Made:
+def _await_phase(line: Binder) -> Step:
     """Bit 31 of the register is the parity of the phase: of a state its high word has it there."""
-    if len(line.operands) != 3:
-        raise line.refuse()
     ((slot,),) = line.results(line.operands[:1], ["pred"])
     if line.is_of_warps(line.operands[:1]):
         raise line.refuse(line.operands[0])
-    address = address_of(line, line.operands[1], is_wide=False)
-    awaited = line.read(line.operands[2], "b32")
+    line.operands = line.operands[1:]
     is_test = not line.parts["how"]
-    line.accesses.add(("shared", 8))
+    line.accesses.update(_OBJECT)
 
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            phase = (awaited(registers) >> np.uint32(31)).astype(np.uint64)
-            at = address(registers)
-            await_phase(registers, "shared", at, phase, slot, place, is_test=is_test)
+    def wait(registers: Registers, address: Array, awaited: Array) -> None:
+        phase = (awaited >> np.uint32(31)).astype(np.uint64)
+        await_phase(registers, "shared", address, phase, slot, is_test=is_test)
 
-        return Step(run, (slot,), reads_old=True)
-
-    return make
-
-
-@opcode("ELECT", evidence=f"PTX ISA: elect.sync, {_SEEN}; which lane is elected is open")
-def _elect(line: Binder) -> Step:
-    """The first active lane gets a true predicate; its number goes to the register."""
-    if len(line.operands) != 3 or line.operands[2].text != "PT":
-        raise line.refuse()
-    (flag,), (slot,) = line.results(line.operands[:2], ["pred", "b32"])
-    if line.operands[1].kind != "UR" or line.operands[0].kind != "P":
-        raise line.refuse()
-    is_wanted = line.operands[1].number is not None
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        first = leaders(frame)
-        frame.write(flag, first)
-        if is_wanted:
-            lane = frame.by_warp(first).argmax(axis=2)[..., None].astype(np.uint32)
-            write_for_warps(registers, slot, spread(frame, lane))
-
-    return Step(run, (flag, slot), reads_old=True)
+    step = acting(line, "= a32 b32", wait)
+    return Step(step.run, (slot,), reads_old=True)
 
 
 def _uniform(line: Binder, operand: Operand, count: int, *, first_is_wide: bool) -> list[Reader]:
@@ -224,24 +157,6 @@ def _without_hint(line: Binder) -> list[Operand]:
     return operands
 
 
-def _once(begin: Callable[[Registers], None]) -> Callable[[Registers], None]:
-    """For the first active lane of each warp."""
-
-    def run(registers: Registers) -> None:
-        with registers[0].only(leaders(registers[0])):
-            begin(registers)
-
-    return run
-
-
-def _values(registers: Registers, readers: list[Reader]) -> list[Array]:
-    return [read(registers).astype(np.int64) for read in readers]
-
-
-def _coordinates(registers: Registers, readers: list[Reader]) -> list[Array]:
-    return [read(registers).view(np.int32) for read in readers]
-
-
 _KINDS = {
     "": "u32", "U64": "u64", "S32": "s32", "S64": "s64", "F32": "f32", "F64": "f64", "F16": "f16",
     "BF16": "bf16",
@@ -261,7 +176,7 @@ _KINDS = {
     "UBLKRED.{to:S}.{origin:S}.{op:ADD}.{type:U64}",
     evidence=f"PTX ISA: cp.async.bulk, cp.reduce.async.bulk, {_SEEN}",
 )  # fmt: skip
-def _copy(line: Binder) -> Made:
+def _copy(line: Binder) -> Step:
     """A register has the size, in units of 16 bytes, and above it the CTAs that get the bytes.
 
     The mbarrier is in the register behind the address in shared memory.
@@ -269,29 +184,28 @@ def _copy(line: Binder) -> Made:
     operands, parts = _without_hint(line), line.parts
     if len(operands) != 3 or operands[2].kind != "UR":
         raise line.refuse()
-    is_load = parts["to"] == "S"
-    to = _uniform(line, operands[0], 2 if is_load else 1, first_is_wide=not is_load)
-    origin = _uniform(line, operands[1], 1, first_is_wide=parts["origin"] == "G")
-    size, space = line.read(operands[2], "b32"), "global" if parts["origin"] == "G" else "shared"
+    is_load, space = parts["to"] == "S", "global" if parts["origin"] == "G" else "shared"
+    readers = [
+        line.read(operands[2], "b32"),
+        *_uniform(line, operands[1], 1, first_is_wide=parts["origin"] == "G"),
+        *_uniform(line, operands[0], 2 if is_load else 1, first_is_wide=not is_load),
+    ]
     kind = _KINDS[parts.get("type", "")] if parts.get("op") else ""
     change = combine(parts["op"].lower(), kind) if kind else None
     unit, has_ranks = BITS[kind] // 8 if kind else 1, bool(parts.get("ranks"))
-    line.accesses |= {("shared", 4), ("global", 4)}
+    line.accesses.update(_BOTH)
 
-    def make(place: Place) -> Step:
-        def begin(registers: Registers) -> None:
-            (target, *barrier), (source,) = _values(registers, to), _values(registers, origin)
-            word = size(registers).astype(np.int64)
-            values = [target, source, (word & 0xFFFF) * 16]
+    def begin(registers: Registers) -> None:
+        word, source, target, *barrier = (read(registers).astype(np.int64) for read in readers)
+        values = [target, source, (word & 0xFFFF) * 16, *barrier]
+        with registers[0].only(leaders(registers[0])):
             if is_load:
                 ranks = word >> 16 if has_ranks else None
-                begin_load(registers, place, [*values, *barrier], ranks, space, unit, change)
+                begin_load(registers, values, ranks, space, unit, change)
             else:
-                begin_store(registers, place, values, unit, change)
+                begin_store(registers, values, unit, change)
 
-        return Step(_once(begin))
-
-    return make
+    return Step(begin)
 
 
 _DIM = "{dim:1D|2D|3D|4D|5D}"
@@ -301,131 +215,88 @@ _DIM = "{dim:1D|2D|3D|4D|5D}"
     f"UTMALDG.{_DIM}?{{ranks:MULTICAST}}",
     evidence=f"PTX ISA: cp.async.bulk.tensor, to shared memory, {_SEEN}",
 )
-def _load_tile(line: Binder) -> Made:
-    """Registers have the address, the mbarrier and coordinates; the address of the tensor map.
-
-    With MULTICAST another one has, above 16 bits, the CTAs that get the tile.
-    """
-    operands, has_ranks = _without_hint(line), bool(line.parts["ranks"])
-    if len(operands) != 2 + has_ranks:
-        raise line.refuse()
-    count = 2 + int(line.parts["dim"][0])
-    to = _uniform(line, operands[0], count, first_is_wide=False)
-    tile = _uniform(line, operands[1], 1, first_is_wide=True)
-    ranks = line.read(operands[2], "b32") if has_ranks else None
-    line.accesses |= {("shared", 4), ("global", 4)}
-
-    def make(place: Place) -> Step:
-        def begin(registers: Registers) -> None:
-            mask = None if ranks is None else ranks(registers).astype(np.int64) >> 16
-            values = [*_values(registers, [*to[:2], *tile]), *_coordinates(registers, to[2:])]
-            begin_tile_load(registers, place, values, mask)
-
-        return Step(_once(begin))
-
-    return make
-
-
 @opcode(
     f"UTMASTG.{_DIM}", f"UTMAREDG.{_DIM}.{{op:ADD|MIN|MAX|INC|DEC|AND|OR|XOR}}",
     evidence=f"PTX ISA: cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, {_SEEN}",
 )  # fmt: skip
-def _store_tile(line: Binder) -> Made:
-    """Registers have the address in shared memory and coordinates; that of the tensor map."""
-    operands = _without_hint(line)
-    if len(operands) != 2:
+def _copy_tile(line: Binder) -> Step:
+    """Registers have the address in shared memory, (of a load) the mbarrier, and coordinates.
+
+    Then comes the address of the tensor map. With MULTICAST another register has, above 16 bits,
+    the CTAs that get the tile.
+    """
+    operands, has_ranks = _without_hint(line), bool(line.parts.get("ranks"))
+    if len(operands) != 2 + has_ranks:
         raise line.refuse()
-    origin = _uniform(line, operands[0], 1 + int(line.parts["dim"][0]), first_is_wide=False)
-    tile = _uniform(line, operands[1], 1, first_is_wide=True)
-    operation = line.parts.get("op", "").lower()
-    line.accesses |= {("shared", 4), ("global", 4)}
+    fixed, operation = 1 + (line.base == "UTMALDG"), line.parts.get("op", "").lower()
+    count = fixed + int(line.parts["dim"][0])
+    own = _uniform(line, operands[0], count, first_is_wide=False)
+    addresses = [*own[:fixed], *_uniform(line, operands[1], 1, first_is_wide=True)]
+    ranks = line.read(operands[2], "b32") if has_ranks else None
+    line.accesses.update(_BOTH)
 
-    def make(place: Place) -> Step:
-        def begin(registers: Registers) -> None:
-            values = [
-                *_values(registers, [origin[0], *tile]), *_coordinates(registers, origin[1:])
-            ]  # fmt: skip
-            begin_tile_store(registers, place, values, operation)
+    def begin(registers: Registers) -> None:
+        values = [read(registers).astype(np.int64) for read in addresses]
+        values += [read(registers).view(np.int32) for read in own[fixed:]]
+        mask = None if ranks is None else ranks(registers).astype(np.int64) >> 16
+        with registers[0].only(leaders(registers[0])):
+            if fixed == 1:
+                begin_tile_store(registers, values, operation)
+            else:
+                begin_tile_load(registers, values, mask)
 
-        return Step(_once(begin))
-
-    return make
-
-
-@opcode("UTMACMDFLUSH", evidence=f"PTX ISA: cp.async.bulk.commit_group, {_SEEN}")
-def _commit(line: Binder) -> Step:
-    if line.operands:
-        raise line.refuse()
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        with frame.only(frame.whole_warps(frame.active())):
-            for kind in (READ, SEEN):
-                frame.batch.asynchrony.groups(frame, kind).commit()
-
-    return Step(run)
+    return Step(begin)
 
 
-@opcode("CCTL.IVALL", evidence=f"PTX ISA: cp.async.bulk.wait_group without .read, {_SEEN}")
-def _see_stores(line: Binder) -> Step:
+@acts("UTMACMDFLUSH", evidence=f"PTX ISA: cp.async.bulk.commit_group, {_SEEN}")
+def _commit(registers: Registers) -> None:
+    frame: Frame = registers[0]
+    with frame.only(frame.whole_warps(frame.active())):
+        commit_groups(registers, READ, SEEN)
+
+
+@acts("CCTL.IVALL", evidence=f"PTX ISA: cp.async.bulk.wait_group without .read, {_SEEN}")
+def _see_stores(registers: Registers) -> None:
     """What bulk stores wrote that were waited for can be seen.
 
     DEPBAR.LE alone is what ptxas makes of `.read`. The caches that this empties are not here.
     """
-    if line.operands:
-        raise line.refuse()
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        stores, seen = (frame.batch.asynchrony.groups(frame, kind) for kind in (READ, SEEN))
-        with frame.only(frame.whole_warps(frame.active())):
-            seen.catch_up(stores)
-
-    return Step(run)
+    frame: Frame = registers[0]
+    stores, seen = (frame.batch.asynchrony.groups(frame, kind) for kind in (READ, SEEN))
+    with frame.only(frame.whole_warps(frame.active())):
+        seen.catch_up(stores)
 
 
-@opcode(
+opcode(
     "UBLKPF.L2", f"UTMAPF.L2.{_DIM}", "UTMACCTL.PF", "UTMACCTL.IV", "ACQBULK",
     "PREEXIT", "CCTL.E.C.LDCU.IV.DEEP",
     "USETMAXREG.DEALLOC.CTAPOOL", "NANOSLEEP.SYNCS", "CCTL.E.{level:PML2|DML2|RML2}",
     "CCTLL.{level:PF1|PF2}", "FENCE.VIEW.ASYNC.G", "PMTRIG",
     evidence=f"PTX ISA: prefetches, discard, applypriority, fences, griddepcontrol, setmaxnreg,"
     f" pmevent, {_SEEN}; changes no value",
-)  # fmt: skip
-def _no_value(line: Binder) -> Step:
-    del line
-    return _NOTHING
+)(lambda _: NOTHING)  # fmt: skip
 
 
 @opcode("USETMAXREG.TRY_ALLOC.CTAPOOL", evidence=f"PTX ISA: setmaxnreg.inc, {_SEEN}")
 def _more_registers(line: Binder) -> Step:
     """It succeeds: a loop asks again until it does. Registers of others are not counted here."""
-    if len(line.operands) != 2 or line.operands[0].kind != "UP":
+    if len(line.operands) != 2:
         raise line.refuse()
-    ((slot,),) = line.results(line.operands[:1], ["pred"])
-
-    def run(registers: Registers) -> None:
-        registers[slot] = np.ones((1, 1), np.bool_)
-
-    return Step(run, (slot,), is_pure=True, for_warps=True)
+    line.operands = line.operands[:1]
+    return bound(line, "UP:pred =", lambda: np.ones((1, 1), np.bool_))
 
 
 @opcode("UCGABAR_ARV", is_plain=False, evidence=f"PTX ISA: barrier.cluster.arrive, {_SEEN}")
 def _arrive_in_cluster(line: Binder) -> Step:
-    if line.operands:
-        raise line.refuse()
-
-    def run(registers: Registers) -> None:
+    def arrive(registers: Registers) -> None:
         registers[0].write(CLUSTER_PHASE, arrive_in_cluster(registers).astype(np.uint32))
 
-    return Step(run, (CLUSTER_PHASE,), reads_old=True)
+    return Step(acting(line, "=", arrive).run, (CLUSTER_PHASE,), reads_old=True)
 
 
 @opcode(
     "UCGABAR_WAIT", waits=True, is_plain=False, evidence=f"PTX ISA: barrier.cluster.wait, {_SEEN}"
 )
 def _wait_in_cluster(line: Binder) -> Step:
-    if line.operands:
-        raise line.refuse()
     line.reads.add(CLUSTER_PHASE)
-    return Step(lambda registers: wait_in_cluster(registers, registers[CLUSTER_PHASE]))
+    return acting(line, "=", lambda registers: wait_in_cluster(registers, registers[CLUSTER_PHASE]))

@@ -11,15 +11,13 @@ import re
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import combine
-from gpu_emulator.sass.binder import Binder, Made, immediate, opcode
-from gpu_emulator.sass.instructions.memory import address_of
-from gpu_emulator.state.atomics import apply_to_memory
-from gpu_emulator.state.barriers import COPIES
+from gpu_emulator.sass.binder import NOTHING, Binder, acting, acts, immediate, opcode
+from gpu_emulator.state.barriers import COPIES, await_groups, commit_groups
 from gpu_emulator.state.bulk import READ
-from gpu_emulator.state.copies import begin_copy, begin_counted
-from gpu_emulator.state.frame import Frame, MemoryOperand, scatter, semantics_of
-from gpu_emulator.steps import BITS, Reader, Registers, Step
-from gpu_emulator.values import NotExecutable, Place
+from gpu_emulator.state.copies import begin_copy, begin_reduction, begin_stores
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.steps import BITS, Array, Registers, Step
+from gpu_emulator.values import NotExecutable
 
 _SIZES = {"": 4, "64": 8, "128": 16}
 
@@ -28,71 +26,48 @@ _SIZES = {"": 4, "64": 8, "128": 16}
     "LDGSTS.E?{way:BYPASS}?{ltc:LTC64B|LTC128B|LTC256B}?{size:64|128}?{fill:ZFILL}",
     evidence="PTX ISA: cp.async, of which ptxas 13.5.37 makes it; .ZFILL is inferred from that",
 )
-def _copy(line: Binder) -> Made:
+def _copy(line: Binder) -> Step:
     """Where its predicate is false, zeros are copied.
 
     With `.ZFILL` the low bits of the global address are not of it, but say how many bytes fewer are
     copied, and zeros behind them: ptxas adds them up of the size that `cp.async` is given, and the
     predicate says whether that is zero.
     """
-    size = _SIZES[line.parts["size"]]
-    if len(line.operands) not in (2, 3) or (line.parts["fill"] and len(line.operands) != 3):
+    size, is_filled = _SIZES[line.parts["size"]], bool(line.parts["fill"])
+    has_flag = len(line.operands) == 3
+    if is_filled and not has_flag:
         raise line.refuse()
-    to = address_of(line, line.operands[0], is_wide=False)
-    origin = address_of(line, line.operands[1], is_wide=True)
-    flag = line.read(line.operands[2], "pred") if len(line.operands) == 3 else None
-    is_filled = bool(line.parts["fill"])
     line.accesses |= {("shared", size), ("global", size)}
 
-    def make(place: Place) -> Step:
-        read, write = (MemoryOperand(space, size, place) for space in ("global", "shared"))
+    def copy(registers: Registers, to: Array, source: Array, flag: Array) -> None:
+        count = None
+        if is_filled:
+            fewer = source & (size - 1)
+            source, count = source - fewer, size - fewer
+        if has_flag:
+            count = np.where(flag, size if count is None else count, 0)
+        begin_copy(registers, size, to, source, count)
 
-        def run(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            source, count = origin(registers), None
-            if is_filled:
-                fewer = source & (size - 1)
-                source, count = source - fewer, size - fewer
-            if flag is not None:
-                count = np.where(flag(registers), size if count is None else count, 0)
-            begin_copy(frame, read, write, to(registers), source, count)
-
-        return Step(run)
-
-    return make
+    return acting(line, "= a32 a64 pred?", copy)
 
 
 _COUNTED = "of which ptxas 12.8 to 13.5.37 makes it; not measured"
-
-
-def _place_and_barrier(line: Binder) -> Reader:
-    """A pair of registers: the address in shared memory of the cluster; above it the mbarrier."""
-    if len(line.operands) != 2:
-        raise line.refuse()
-    line.accesses |= {("shared", 4), ("shared", 8)}
-    return address_of(line, line.operands[0], is_wide=True)
+_SHARED = {("shared", 4), ("shared", 8)}
 
 
 @opcode("STAS?{size:64|128}", evidence=f"PTX ISA: st.async, {_COUNTED}")
-def _store_and_signal(line: Binder) -> Made:
-    pair, size = _place_and_barrier(line), _SIZES[line.parts["size"]]
-    readers = line.vector(line.operands[1], size // 4)
+def _store_and_signal(line: Binder) -> Step:
+    """A pair of registers: the address in shared memory of the cluster; above it the mbarrier."""
+    if len(line.operands) != 2:
+        raise line.refuse()
+    readers = line.vector(line.operands[1], _SIZES[line.parts["size"]] // 4)
+    line.operands = line.operands[:1]
+    line.accesses |= _SHARED
 
-    def make(place: Place) -> Step:
-        operand = MemoryOperand("shared", 4, place)
+    def store(registers: Registers, pair: Array, *values: Array) -> None:
+        begin_stores(registers, pair & 0xFFFF_FFFF, values, pair >> 32)
 
-        def run(registers: Registers) -> None:
-            both, values = pair(registers), [np.array(read(registers)) for read in readers]
-
-            def effect() -> None:
-                for number, value in enumerate(values):
-                    scatter(registers, operand, (both & 0xFFFF_FFFF) + 4 * number, value)
-
-            begin_counted(registers, both >> 32, effect, size, place)
-
-        return Step(run)
-
-    return make
+    return acting(line, "= a64", store, readers)
 
 
 @opcode(
@@ -100,39 +75,20 @@ def _store_and_signal(line: Binder) -> Made:
     "REDAS.{op:ADD}.{type:64}",
     evidence=f"PTX ISA: red.async, {_COUNTED}",
 )  # fmt: skip
-def _reduce_and_signal(line: Binder) -> Made:
+def _reduce_and_signal(line: Binder) -> Step:
     kind = {"S32": "s32", "64": "u64"}.get(line.parts.get("type", ""), "u32")
-    pair, size = _place_and_barrier(line), BITS[kind] // 8
     change = combine(line.parts["op"].lower(), kind)
-    value = line.read(line.operands[1], f"b{BITS[kind]}")
-    how = semantics_of({"scope": "cluster"}, is_atomic=True)
+    line.accesses |= _SHARED
 
-    def make(place: Place) -> Step:
-        operand = MemoryOperand("shared", size, place, how)
+    def reduce(registers: Registers, pair: Array, value: Array) -> None:
+        begin_reduction(registers, pair & 0xFFFF_FFFF, change, value, pair >> 32)
 
-        def run(registers: Registers) -> None:
-            both, taken = pair(registers), np.array(value(registers))
-
-            def effect() -> None:
-                own = [registers[0].full(taken)]
-                apply_to_memory(registers, operand, both & 0xFFFF_FFFF, change, own)
-
-            begin_counted(registers, both >> 32, effect, size, place)
-
-        return Step(run)
-
-    return make
+    return acting(line, f"= a64 b{BITS[kind]}", reduce)
 
 
-@opcode("LDGDEPBAR", evidence="PTX ISA: cp.async.commit_group, of which ptxas 13.5.37 makes it")
-def _commit(line: Binder) -> Step:
-    if line.operands:
-        raise line.refuse()
-
-    def run(registers: Registers) -> None:
-        registers[0].batch.asynchrony.groups(registers[0], COPIES).commit()
-
-    return Step(run)
+acts("LDGDEPBAR", evidence="PTX ISA: cp.async.commit_group, of which ptxas 13.5.37 makes it")(
+    lambda registers: commit_groups(registers, COPIES)
+)
 
 
 @opcode(
@@ -150,34 +106,33 @@ def _wait(line: Binder) -> Step:
         raise line.refuse()
     if len(places) == 3 and not re.fullmatch(r"\{[1-5](,[1-5])*\}", places[2].text):
         raise line.refuse(places[2])
-    pending = immediate(line.operands[1].text, "b32") if line.operands[1].kind == "number" else None
+    pending = immediate(places[1].text, "b32") if places[1].kind == "number" else None
     if pending is None:
-        raise line.refuse(line.operands[1])
+        raise line.refuse(places[1])
     count = int(pending[0, 0])
-    if line.operands[0].number != 0:
+    if places[0].number != 0:
         # SB0 counts copies and bulk stores (`decoding.py` refuses others).
-        return Step(lambda _: None, is_pure=True)
+        return NOTHING
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        copies, stores = (frame.batch.asynchrony.groups(frame, kind) for kind in (COPIES, READ))
-        if count and copies.is_pending and stores.is_pending:
+        if count and all(_pending(registers)):
             raise NotExecutable(f"{line.text} while copies and bulk stores are under way")
-        await_groups(registers, COPIES, count)
-        await_groups(registers, READ, count)
+        await_groups(registers, count, COPIES)
+        await_reads(registers, count)
 
     return Step(run)
 
 
-def await_groups(registers: Registers, kind: str, count: int) -> None:
-    """Wait until at most so many groups of a kind are under way: of bulk stores, of a warp."""
+def await_reads(registers: Registers, count: int) -> None:
+    """Wait until the sources of all bulk stores of a warp but so many groups have been read."""
     frame: Frame = registers[0]
-    groups = frame.batch.asynchrony.groups(frame, kind)
-    if kind == COPIES:
-        groups.wait(count)
-        return
     with frame.only(frame.whole_warps(frame.active())):
-        groups.wait(count)
+        await_groups(registers, count, READ)
+
+
+def _pending(registers: Registers) -> list[bool]:
+    frame: Frame = registers[0]
+    return [frame.batch.asynchrony.groups(frame, kind).is_pending for kind in (COPIES, READ)]
 
 
 @opcode("DEPBAR", evidence="CUDA Binary Utilities: dependency barrier; seen where ptxas fences")
@@ -187,8 +142,7 @@ def _wait_for_all(line: Binder) -> Step:
         raise line.refuse()
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        if any(frame.batch.asynchrony.groups(frame, kind).is_pending for kind in (COPIES, READ)):
+        if any(_pending(registers)):
             raise NotExecutable(f"{line.text} while copies or bulk stores are under way")
 
     return Step(run)

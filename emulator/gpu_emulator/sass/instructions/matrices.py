@@ -6,74 +6,44 @@ Layouts and the order of additions are those of `gpu_emulator.engines`, as PTX h
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
 
-from gpu_emulator.engines import matrices, products
-from gpu_emulator.sass.binder import Binder, Made, opcode
-from gpu_emulator.sass.instructions.memory import address_of
-from gpu_emulator.state.frame import Frame, MemoryOperand, gather, scatter
-from gpu_emulator.state.lanes import first_lanes, side_by_side, whole_warps, write_all
-from gpu_emulator.steps import WARP, Registers, Step
-from gpu_emulator.values import Place
+from gpu_emulator.engines import matrices
+from gpu_emulator.sass.binder import Binder, acts, opcode
+from gpu_emulator.state.matrices import load_matrices, move_matrix, multiply, store_matrices
+from gpu_emulator.steps import Registers, Step
 
 _FORMS = "checks/sass_forms.py"
 _WAY = "LDSM|STSM.16.{way:M88|MT88}?{count:2|4}"
 
 
 @opcode(_WAY, evidence="PTX ISA: ldmatrix, stmatrix, of which ptxas 13.5.37 makes it")
-def _move_matrices(line: Binder) -> Made:
+def _move_matrices(line: Binder) -> Step:
     """`MT88` is transposed. The first 8, 16 or 32 lanes give addresses of rows."""
     count, is_load = int(line.parts["count"] or 1), line.base == "LDSM"
     transposed = line.parts["way"] == "MT88"
     if len(line.operands) != 2:
         raise line.refuse()
     where, data = line.operands[::-1] if is_load else line.operands
-    address = address_of(line, where, is_wide=False)
+    address = line.address(where, is_wide=False)
     line.accesses.add(("shared", 16))
-    slots = line.vector_results(data, count) if is_load else []
-    readers = [] if is_load else line.vector(data, count)
-
-    def make(place: Place) -> Step:
-        operand = MemoryOperand("shared", 16, place)
-
-        def load(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            whole_warps(registers)
-            with frame.only(first_lanes(frame, 8 * count)):
-                value = gather(registers, operand, address(registers))
-            rows = np.ascontiguousarray(frame.by_warp(value)[:, :, : 8 * count])
-            taken = rows[..., None].view(np.uint8)
-            write_all(frame, slots, matrices.load_matrices(taken, transposed=transposed))
-
-        def store(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            whole_warps(registers)
-            values = side_by_side(frame, [read(registers) for read in readers])
-            rows = matrices.store_matrices(values, transposed=transposed)
-            wide = np.zeros((frame.ctas, frame.lanes // WARP, WARP), dtype="c16")
-            wide[:, :, : 8 * count] = np.ascontiguousarray(rows).view("c16")[..., 0]
-            with frame.only(first_lanes(frame, 8 * count)):
-                scatter(registers, operand, address(registers), wide.reshape(frame.shape))
-
-        return Step(load, tuple(slots)) if is_load else Step(store)
-
-    return make
+    if is_load:
+        slots = line.vector_results(data, count)
+        load = partial(matrices.load_matrices, transposed=transposed)
+        return Step(
+            lambda rs: load_matrices(rs, slots, "shared", address(rs), 8 * count, load),
+            tuple(slots),
+        )
+    readers = line.vector(data, count)
+    store = partial(matrices.store_matrices, transposed=transposed)
+    return Step(
+        lambda rs: store_matrices(rs, "shared", address(rs), [r(rs) for r in readers], store)
+    )
 
 
-@opcode("MOVM.16.MT88", evidence=f"PTX ISA: movmatrix; {_FORMS}")
-def _transpose(line: Binder) -> Step:
-    if len(line.operands) != 2:
-        raise line.refuse()
-    slots, (read,) = line.vector_results(line.operands[0], 1), line.vector(line.operands[1], 1)
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        moved = matrices.move_matrix(frame.by_warp(read(registers)))
-        frame.write(slots[0], moved.reshape(frame.shape))
-
-    return Step(run, tuple(slots))
-
+acts("MOVM.16.MT88", signature="R:b32 = R:b32", evidence=f"PTX ISA: movmatrix; {_FORMS}")(
+    move_matrix
+)
 
 # Registers of A, B and C.
 _SHAPES = {
@@ -119,17 +89,9 @@ def _multiply(line: Binder) -> Step:
     saturate = bool(parts.get("sat"))
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        whole_warps(registers)
-        a, b, c = (side_by_side(frame, [read(registers) for read in some]) for some in operands)
-        if is_double:
-            a, b, c = (np.ascontiguousarray(x).view(np.uint64) for x in (a, b, c))
-        result = products.mma_sync(
-            shape, a, b, c, a_type=kind_a, b_type=kind_b, c_type=kind_d, d_type=kind_d,
-            saturate=saturate,
+        multiply(
+            registers, slots, shape, [[read(registers) for read in some] for some in operands],
+            a_type=kind_a, b_type=kind_b, c_type=kind_d, d_type=kind_d, saturate=saturate,
         )  # fmt: skip
-        if is_double:
-            result = np.ascontiguousarray(result).view(np.uint32)
-        write_all(frame, slots, result)
 
     return Step(run, tuple(slots))

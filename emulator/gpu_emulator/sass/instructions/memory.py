@@ -5,26 +5,24 @@ How strong an access is follows the PTX ISA, "Memory Consistency Model", of what
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import combine
-from gpu_emulator.sass.binder import Binder, Made, joined, opcode, slot_of
+from gpu_emulator.sass.binder import Binder, opcode
 from gpu_emulator.sass.listing import Operand
 from gpu_emulator.state.atomics import apply_to_memory
 from gpu_emulator.state.frame import (
     WEAK,
     WITHIN_CTA,
     WITHIN_GPU,
-    MemoryOperand,
     Semantics,
     gather,
+    joined_words,
     scatter,
 )
 from gpu_emulator.steps import BITS, Array, Reader, Registers, Step
-from gpu_emulator.values import Place
 
 _SPACES = {"G": "global", "": "generic", "L": "local", "S": "shared"}
 _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "": 4, "32": 4, "64": 8, "128": 16,
@@ -32,63 +30,11 @@ _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "": 4, "32": 4, "64": 8, "128": 
 _CACHE = "?{cache:EF|EL|LU|EU|NA}?{ltc:LTC64B|LTC128B|LTC256B}"
 _SIZE = "?{size:U8|S8|U16|S16|64|128}"
 _STRONG = ".STRONG.{scope:SM|GPU|SYS}"
-_PART = re.compile(r"(U?R)([0-9]+|Z)(?:\.(64|X4|X8|X16))?\Z")
-
-
-def address_of(line: Binder, operand: Operand, *, is_wide: bool) -> Reader:
-    """The address in brackets, as int64: a pair and a number (wide, `.E`), or 32 bits that wrap.
-
-    Where no description of memory stands, the listing leaves the `.64` of the pair out.
-    """
-    if operand.kind != "address" or operand.suffixes:
-        raise line.refuse(operand)
-    if description := re.match(r"desc\[UR([0-9]+)\]", operand.text):
-        # A description of global memory, which changes no address.
-        line.reads |= {slot_of("UR", int(description[1]) + more) for more in (0, 1)}
-    registers_of: list[tuple[int, ...]] = []
-    scales, number = [], 0
-    for part in operand.parts:
-        found = _PART.match(part)
-        if not found:
-            try:
-                number += int(part.replace(" ", ""), 0)
-            except ValueError:
-                raise line.refuse(operand) from None
-            continue
-        kind, name, suffix = found.groups()
-        if name == "Z":
-            continue
-        if is_wide and suffix is None:
-            suffix = "64"
-        slots = [slot_of(kind, int(name) + more) for more in range(1 + (suffix == "64"))]
-        line.reads |= set(slots)
-        registers_of.append(tuple(slots))
-        scales.append(np.uint32(int((suffix or "X1")[1:]) if suffix != "64" else 1))
-    if is_wide != any(len(slots) == 2 for slots in registers_of):
-        raise line.refuse(operand)
-    if is_wide:
-        if len(registers_of) != 1:
-            raise line.refuse(operand)
-        low, high = registers_of[0]
-        return lambda registers: joined(registers[low], registers[high]).view(np.int64) + number
-    pairs = [(slots[0], scale) for slots, scale in zip(registers_of, scales, strict=True)]
-    start = np.full((1, 1), number % (1 << 32), np.uint32)
-    if len(pairs) == 1 and pairs[0][1] == 1:
-        (only,) = (slot for slot, _ in pairs)
-        return lambda registers: (registers[only] + start).astype(np.int64)
-
-    def read(registers: Registers) -> Array:
-        total = start
-        for slot, scale in pairs:
-            total = total + registers[slot] * scale
-        return total.astype(np.int64)
-
-    return read
 
 
 def _address(line: Binder, number: int) -> Reader:
     is_wide = _SPACES[line.base[2:]] in ("global", "generic")
-    return address_of(line, line.operands[number], is_wide=is_wide)
+    return line.address(line.operands[number], is_wide=is_wide)
 
 
 def semantics(line: Binder) -> Semantics:
@@ -106,7 +52,7 @@ def semantics(line: Binder) -> Semantics:
     f"LDL?{{cache:LU}}{_SIZE}", f"LDS{_SIZE}", f"LDG.E{_CACHE}.{{size:ENL2.256}}?{{how:CONSTANT}}",
     evidence="CUDA Binary Utilities; PTX ISA: ld; 256 bits for sm_100a",
 )  # fmt: skip
-def _load(line: Binder) -> Made:
+def _load(line: Binder) -> Step:
     """256 bits are twice 128: the upper ones go to the first register."""
     size, word = _SIZES[line.parts["size"]], line.parts["size"]
     *targets, _ = line.operands
@@ -120,20 +66,14 @@ def _load(line: Binder) -> Made:
     line.accesses.add((space, size))
     widen = _widened(word, size)
 
-    def make(place: Place) -> Step:
-        operand = MemoryOperand(space, size, place, how)
+    def run(registers: Registers) -> None:
+        frame, at = registers[0], address(registers)
+        values = [gather(registers, space, size, at + size * n, how) for n in range(len(targets))]
+        parts = [part for value in values for part in widen(value)]
+        for slot, part in zip(slots, parts, strict=True):
+            frame.write(slot, part)
 
-        def run(registers: Registers) -> None:
-            at = address(registers)
-            values = [gather(registers, operand, at + size * more) for more in range(len(targets))]
-            parts = [part for value in values for part in widen(value)]
-            frame = registers[0]
-            for slot, part in zip(slots, parts, strict=True):
-                frame.write(slot, part)
-
-        return Step(run, slots)
-
-    return make
+    return Step(run, slots)
 
 
 def _vector(line: Binder, target: Operand, count: int) -> list[int]:
@@ -161,7 +101,7 @@ def _words(value: Array) -> tuple[Array, ...]:
     f"STG.E{_CACHE}.{{size:ENL2.256}}", f"STG.E{_SIZE}.MMIO.{{scope:SYS}}",
     evidence="CUDA Binary Utilities; PTX ISA: st; 256 bits for sm_100a",
 )  # fmt: skip
-def _store(line: Binder) -> Made:
+def _store(line: Binder) -> Step:
     size = _SIZES[line.parts["size"]]
     _, *sources = line.operands
     count = max(size // 4, 1)
@@ -180,32 +120,19 @@ def _store(line: Binder) -> Made:
     how = semantics(line)
     line.accesses.add((space, size))
 
-    def make(place: Place) -> Step:
-        operand = MemoryOperand(space, size, place, how)
+    def run(registers: Registers) -> None:
+        values, at = [read(registers) for read in readers], address(registers)
+        for more in range(len(sources)):
+            own = values[more * count : (more + 1) * count]
+            value = own[0].astype(f"u{size}", copy=False) if size <= 4 else joined_words(own)
+            scatter(registers, space, at + size * more, value, how)
 
-        def run(registers: Registers) -> None:
-            values, at = [read(registers) for read in readers], address(registers)
-            for more in range(len(sources)):
-                own = values[more * count : (more + 1) * count]
-                value = own[0].astype(f"u{size}", copy=False) if size <= 4 else _whole(own)
-                scatter(registers, operand, at + size * more, value)
-
-        return Step(run)
-
-    return make
-
-
-def _whole(values: list[Array]) -> Array:
-    shape = np.broadcast_shapes(*(value.shape for value in values))
-    joint = np.empty((*shape, len(values)), np.uint32)
-    for number, value in enumerate(values):
-        joint[..., number] = value
-    return joint.view("c16" if len(values) == 4 else "u8")[..., 0]
+    return Step(run)
 
 
 def _four(line: Binder, operand: Operand) -> Reader:
     parts = line.vector(operand, 4)
-    return lambda registers: _whole([read(registers) for read in parts])
+    return lambda registers: joined_words([read(registers) for read in parts])
 
 
 _STRENGTH = ".STRONG.{scope:SM|GPU|SYS}"
@@ -232,7 +159,7 @@ _TYPES = {
     *(f"ATOMS.{form}" for form in _OPERATIONS[:3]), "ATOMS.{op:CAS|CAST}?{spin:SPIN}?{type:64}",
     is_plain=False, evidence="PTX ISA: atom, red, of which ptxas makes it",
 )  # fmt: skip
-def _atomic(line: Binder) -> Made:
+def _atomic(line: Binder) -> Step:
     """CAST stores where the compared number is there, and says so: by 1, or a predicate.
 
     POPC adds 1 for each lane; what it gives is not known.
@@ -262,7 +189,7 @@ def _atomic(line: Binder) -> Made:
     count = {"CAS": 2, "CAST": 2, "POPC": 0}.get(op, 1)
     if len(operands) != 1 + count or (op == "POPC" and target.text != "RZ"):
         raise line.refuse()
-    address = address_of(line, operands[0], is_wide=space != "shared")
+    address = line.address(operands[0], is_wide=space != "shared")
     if op == "POPC":
         readers: list[list[Reader]] = [[lambda _: np.ones((1, 1), np.uint32)]]
     elif words > 1:
@@ -274,21 +201,16 @@ def _atomic(line: Binder) -> Made:
     line.accesses.add((space, size))
     change = combine({"CAST": "cas", "POPC": "add"}.get(op, op.lower()), kind)
 
-    def make(place: Place) -> Step:
-        operand = MemoryOperand(space, size, place, strength)
+    def run(registers: Registers) -> None:
+        frame, at = registers[0], address(registers)
+        parts: list[Array] = []
+        for number, own in enumerate(readers):
+            values = [frame.full(read(registers)) for read in own]
+            old = apply_to_memory(registers, space, at + number * size, change, values, strength)
+            if op == "CAST":
+                old = (old == values[0]).astype(old.dtype)
+            parts += [old != 0] if is_flag else _words(old)
+        for slot, part in zip(slots, parts, strict=bool(slots)):
+            frame.write(slot, part)
 
-        def run(registers: Registers) -> None:
-            frame, at = registers[0], address(registers)
-            parts: list[Array] = []
-            for number, own in enumerate(readers):
-                values = [frame.full(read(registers)) for read in own]
-                old = apply_to_memory(registers, operand, at + number * size, change, values)
-                if op == "CAST":
-                    old = (old == values[0]).astype(old.dtype)
-                parts += [old != 0] if is_flag else _words(old)
-            for slot, part in zip(slots, parts, strict=bool(slots)):
-                frame.write(slot, part)
-
-        return Step(run, slots, reads_old=True)
-
-    return make
+    return Step(run, slots, reads_old=True)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.numbers.integers import permuted
-from gpu_emulator.sass.binder import RETURN, Binder, Made, bound, computed, immediate, opcode
+from gpu_emulator.sass.binder import RETURN, Binder, acting, bound, computed, immediate, opcode
 from gpu_emulator.sass.listing import Operand
+from gpu_emulator.state.lanes import of_leaders
 from gpu_emulator.steps import Array, Reader, Registers, Step
 from gpu_emulator.values import NotExecutable
 
@@ -78,25 +79,6 @@ computed(
 )(lambda parts, a, selector, b: permuted(parts["mode"].lower(), a, b, selector))  # fmt: skip
 
 
-def first_lanes(registers: Registers, value: Array) -> Array:
-    """Of each warp the value of its first active lane, for all of its lanes."""
-    frame = registers[0]
-    if value.shape[1] == 1:
-        return value
-    values, active = frame.by_warp(value), frame.by_warp(frame.active())
-    first = active.argmax(axis=2)[..., None]
-    chosen = np.take_along_axis(values, first, axis=2)
-    return np.broadcast_to(chosen, values.shape).reshape(frame.shape)
-
-
-def write_for_warps(registers: Registers, slot: int, value: Array) -> None:
-    """What any active lane writes to a register of its warp."""
-    mask = registers[1]
-    if mask is not None:
-        value = np.where(registers[0].whole_warps(mask), value, registers[slot])
-    registers[slot] = value
-
-
 @opcode(
     "R2UR?{join:OR}", "R2UR.BROADCAST", "S2UR",
     evidence=f"{_BINARIES}; which lane, where they differ, is open; the predicate: a loop of ptxas",
@@ -106,25 +88,18 @@ def _to_uniform(line: Binder) -> Step:
 
     ptxas loops until there is no such lane, where a uniform instruction takes what lanes have.
     """
-    *flags, target, source = line.operands
+    *flags, _, source = line.operands
     joins = bool(line.parts.get("join"))
-    if len(flags) > 1 or joins > len(flags) or any(flag.kind != "P" for flag in flags):
-        raise line.refuse()
-    ((slot,),) = line.results([target], ["b32"])
-    slots = [slot for (slot,) in line.results(flags, ["pred"] * len(flags))]
-    read = line.read(source, "b32")
-    differed = line.read(flags[0], "pred") if joins else None
+    if joins:
+        line.operands = (*line.operands, *flags)
 
-    def run(registers: Registers) -> None:
-        value = read(registers)
-        chosen = first_lanes(registers, value)
-        write_for_warps(registers, slot, chosen)
-        for flag in slots:
-            differs = value != chosen
-            differs = differs if differed is None else differs | differed(registers)
-            registers[0].write(flag, differs)
+    def move(registers: Registers, value: Array, differed: Array) -> tuple[Array, ...]:
+        chosen = of_leaders(registers[0], value)
+        differs = value != chosen
+        return (differs | differed if joins else differs), chosen
 
-    return Step(run, (slot, *slots), reads_old=bool(slots))
+    form = f"P:pred? b32 = b32 {'P:pred' if joins else 'pred?'}"
+    return acting(line, form, move, reads_old=bool(flags))
 
 
 computed("S2R", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
@@ -291,7 +266,7 @@ _PREDICATES = 7
 
 
 @opcode("P2R", evidence="inferred from code of ptxas 13.5.37 that spills predicates")
-def _from_predicates(line: Binder) -> Made:
+def _from_predicates(line: Binder) -> Step:
     """The predicates as bits, where a mask has them; the rest is that of a register."""
     if len(line.operands) != 4 or line.operands[1].text != "PR":
         raise line.refuse()
@@ -312,7 +287,7 @@ def _from_predicates(line: Binder) -> Made:
 
 
 @opcode("R2P", evidence="inferred from code of ptxas 13.5.37 that spills predicates")
-def _to_predicates(line: Binder) -> Made:
+def _to_predicates(line: Binder) -> Step:
     """Predicates that a mask has become bits of a register."""
     if len(line.operands) != 3 or line.operands[0].text != "PR":
         raise line.refuse()

@@ -17,15 +17,15 @@ from functools import partial
 import numpy as np
 
 from gpu_emulator.engines.tcgen05 import Scales, address_parts, decode_instruction, warp_cells
-from gpu_emulator.sass.binder import Binder, Made, opcode
-from gpu_emulator.sass.instructions.moves import write_for_warps
+from gpu_emulator.sass.binder import Binder, acting, acts, opcode
 from gpu_emulator.sass.listing import Operand
 from gpu_emulator.state import tensor_memory
-from gpu_emulator.state.frame import Frame, Trouble
-from gpu_emulator.state.lanes import leaders, side_by_side, whole_warps, write_all
-from gpu_emulator.state.tensor_memory import STORES, Group, Move
+from gpu_emulator.state.barriers import await_groups
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.lanes import leaders, whole_warps, write_all
+from gpu_emulator.state.tensor_memory import STORES, Group, Move, begin_store
 from gpu_emulator.steps import WARP, Array, Reader, Registers, Step
-from gpu_emulator.values import NotExecutable, Place
+from gpu_emulator.values import NotExecutable
 
 _SEEN = (
     "of which ptxas 13.5.37 makes it; compared with the PTX that it was made of; no GPU of sm_100a"
@@ -77,61 +77,37 @@ def _move(line: Binder) -> tuple[Move, int, Array]:
 
 
 @opcode(f"LDTM{_WORDS}?{{pack:PACK16BIT}}", evidence=f"PTX ISA: tcgen05.ld, {_SEEN}")
-def _load(line: Binder) -> Made:
+def _load(line: Binder) -> Step:
     if len(line.operands) != 2:
         raise line.refuse()
     move, count, chosen = _move(line)
     slots = line.vector_results(line.operands[0], count)
     _, address = _in_brackets(line, line.operands[1], "tmem")
 
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            whole_warps(registers)
-            values = move.loaded(frame, address(registers), place)
-            lanes = np.broadcast_to(chosen, (frame.lanes // WARP, WARP)).reshape(1, -1)
-            with frame.only(frame.active() & lanes):
-                write_all(frame, slots, values)
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        whole_warps(registers)
+        values = move.loaded(frame, address(registers))
+        lanes = np.broadcast_to(chosen, (frame.lanes // WARP, WARP)).reshape(1, -1)
+        with frame.only(frame.active() & lanes):
+            write_all(frame, slots, values)
 
-        return Step(run, tuple(slots), reads_old=True)
-
-    return make
+    return Step(run, tuple(slots), reads_old=True)
 
 
 @opcode(f"STTM{_WORDS}?{{pack:EXPAND16BIT}}", evidence=f"PTX ISA: tcgen05.st, {_SEEN}")
-def _store(line: Binder) -> Made:
+def _store(line: Binder) -> Step:
     if len(line.operands) != 2:
         raise line.refuse()
     move, count, _ = _move(line)
     _, address = _in_brackets(line, line.operands[0], "tmem")
     readers = line.vector(line.operands[1], count)
-
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            whole_warps(registers)
-            where = address(registers)
-            values = side_by_side(frame, [read(registers) for read in readers])
-
-            def effect(_: Array | None) -> None:
-                move.store(frame, where, values, place)
-
-            frame.batch.asynchrony.groups(frame, STORES).issue(effect, place)
-
-        return Step(run)
-
-    return make
+    return Step(lambda rs: begin_store(rs, move, address(rs), [read(rs) for read in readers]))
 
 
-@opcode("FENCE.VIEW.ASYNC.T", evidence=f"PTX ISA: tcgen05.wait::st, {_SEEN}")
-def _await_stores(line: Binder) -> Step:
-    if line.operands:
-        raise line.refuse()
-
-    def run(registers: Registers) -> None:
-        registers[0].batch.asynchrony.groups(registers[0], STORES).wait(-1)
-
-    return Step(run)
+acts("FENCE.VIEW.ASYNC.T", evidence=f"PTX ISA: tcgen05.wait::st, {_SEEN}")(
+    lambda registers: await_groups(registers, -1, STORES)
+)
 
 
 @opcode("UTCATOMSWS.FIND_AND_SET.ALIGN", evidence=f"PTX ISA: tcgen05.alloc, {_SEEN}")
@@ -140,84 +116,52 @@ def _allocate(line: Binder) -> Step:
 
     A loop of ptxas asks again until they are, and keeps masks of them in shared memory.
     """
-    if len(line.operands) != 3:
-        raise line.refuse()
-    (flag,), (slot,) = line.results(line.operands[:2], ["pred", "b32"])
-    if not line.is_of_warps(line.operands[:2]):
-        raise line.refuse()
-    count = line.read(line.operands[2], "b32")
 
-    def run(registers: Registers) -> None:
+    def allocate(registers: Registers, count: Array) -> tuple[Array, Array]:
         frame: Frame = registers[0]
         found = np.zeros(frame.shape, np.bool_)
         unit = np.zeros(frame.shape, np.uint32)
-        amount = frame.full(count(registers))
+        amount = frame.full(count)
         for row, column in np.argwhere(leaders(frame)).tolist():
-            allocator = frame.batch.tensor_memories.allocators[row]
-            try:
-                first = allocator.allocate(_UNIT * int(amount[row, column]))
-            except ValueError as error:
-                raise Trouble(str(error)) from None
+            first = tensor_memory.allocate(frame, row, _UNIT * int(amount[row, column]))
             if first is not None:
                 warp = slice(column // WARP * WARP, column // WARP * WARP + WARP)
                 found[row, warp], unit[row, warp] = True, first // _UNIT
-        write_for_warps(registers, flag, found)
-        write_for_warps(registers, slot, unit)
+        return found, unit
 
-    return Step(run, (flag, slot), reads_old=True)
+    return acting(line, "UP:pred UR:b32 = b32", allocate, reads_old=True)
 
 
-@opcode("UTCATOMSWS.AND", evidence=f"PTX ISA: tcgen05.dealloc, {_SEEN}")
-def _free(line: Binder) -> Step:
+@acts("UTCATOMSWS.AND", signature="RZ = b32", evidence=f"PTX ISA: tcgen05.dealloc, {_SEEN}")
+def _free(registers: Registers, kept: Array) -> None:
     """The units whose bits are not set are given back: a block, as it was taken."""
-    if len(line.operands) != 2 or line.operands[0].text != "URZ":
-        raise line.refuse()
-    kept = line.read(line.operands[1], "b32")
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        mask = frame.full(kept(registers))
-        for row, column in np.argwhere(leaders(frame)).tolist():
-            units = [unit for unit in range(16) if not int(mask[row, column]) >> unit & 1]
-            try:
-                allocator = frame.batch.tensor_memories.allocators[row]
-                allocator.free(_UNIT * min(units, default=0), _UNIT * len(units))
-            except ValueError as error:
-                raise Trouble(str(error)) from None
-
-    return Step(run)
+    frame: Frame = registers[0]
+    mask = frame.full(kept)
+    for row, column in np.argwhere(leaders(frame)).tolist():
+        units = [unit for unit in range(16) if not int(mask[row, column]) >> unit & 1]
+        tensor_memory.free(frame, row, _UNIT * min(units, default=0), _UNIT * len(units))
 
 
 @opcode("UVIRTCOUNT.DEALLOC.SMPOOL", evidence=f"PTX ISA: tcgen05.relinquish_alloc_permit, {_SEEN}")
 def _relinquish(line: Binder) -> Step:
     if [operand.text for operand in line.operands] != ["0x80"]:
         raise line.refuse()
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        for row in np.nonzero(frame.active().any(axis=1))[0].tolist():
-            frame.batch.tensor_memories.allocators[row].relinquish()
-
-    return Step(run)
+    return Step(tensor_memory.relinquish)
 
 
 def _issued(
     line: Binder, readers: Sequence[Reader], operation: Callable[[Group, Sequence[int]], None]
-) -> Made:
+) -> Step:
     """Issued once by each warp."""
     ctas = 2 if line.parts.get("pair") else 1
     line.is_plain = ctas == 1
 
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            values = [read(registers) for read in readers]
-            with frame.only(leaders(frame)):
-                tensor_memory.issue(registers, ctas, values, operation, place)
+    def run(registers: Registers) -> None:
+        values = [read(registers) for read in readers]
+        with registers[0].only(leaders(registers[0])):
+            tensor_memory.issue(registers, ctas, values, operation)
 
-        return Step(run)
-
-    return make
+    return Step(run)
 
 
 _KINDS = {"H": "f16", "Q": "f8f6f4", "I": "i8", "O": "mxf4nvf4"}
@@ -227,7 +171,7 @@ _KINDS = {"H": "f16", "Q": "f8f6f4", "I": "i8", "O": "mxf4nvf4"}
     "UTCHMMA|UTCQMMA|UTCIMMA?{pair:2CTA}", "UTCHMMA|UTCQMMA|UTCIMMA.{ws:WS}",
     "UTCOMMA?{pair:2CTA}?{blocks:4X}", evidence=f"PTX ISA: tcgen05.mma, {_SEEN}",
 )  # fmt: skip
-def _multiply(line: Binder) -> Made:
+def _multiply(line: Binder) -> Step:
     """A, B, D, metadata, the instruction, (scales or lanes that are off), enable, (shift).
 
     The metadata of a dense product are not looked at. HMMA is `kind::f16` or `kind::tf32`, as the
@@ -286,7 +230,7 @@ def _multiply(line: Binder) -> Made:
     f"UTCCP.T.S?{{pair:2CTA}}?{{shape:{'|'.join(filter(None, _COPIES))}}}",
     evidence=f"PTX ISA: tcgen05.cp, {_SEEN}",
 )
-def _copy(line: Binder) -> Made:
+def _copy(line: Binder) -> Step:
     if len(line.operands) != 2:
         raise line.refuse()
     _, address = _in_brackets(line, line.operands[0], "tmem")
@@ -296,7 +240,7 @@ def _copy(line: Binder) -> Made:
 
 
 @opcode("UTCSHIFT?{pair:2CTA}.DOWN", evidence=f"PTX ISA: tcgen05.shift, {_SEEN}")
-def _shift(line: Binder) -> Made:
+def _shift(line: Binder) -> Step:
     if len(line.operands) != 1:
         raise line.refuse()
     _, address = _in_brackets(line, line.operands[0], "tmem")
@@ -306,7 +250,7 @@ def _shift(line: Binder) -> Made:
 @opcode(
     "UTCBAR?{pair:2CTA}?{ranks:MULTICAST}", evidence=f"PTX ISA: tcgen05.commit, {_SEEN}"
 )  # fmt: skip
-def _commit(line: Binder) -> Made:
+def _commit(line: Binder) -> Step:
     """The address of an mbarrier, nothing, and the CTAs whose mbarriers count it."""
     has_ranks = bool(line.parts["ranks"])
     if len(line.operands) != 2 + has_ranks or line.operands[1].text != "URZ":
@@ -319,14 +263,10 @@ def _commit(line: Binder) -> Made:
     line.accesses.add(("shared", 8))
     line.is_plain = not has_ranks
 
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            at = address(registers).astype(np.int64)
-            ranks = None if targets is None else targets(registers)
-            with frame.only(leaders(frame)):
-                tensor_memory.commit(registers, "shared", at, ranks, place)
+    def run(registers: Registers) -> None:
+        at = address(registers).astype(np.int64)
+        ranks = None if targets is None else targets(registers)
+        with registers[0].only(leaders(registers[0])):
+            tensor_memory.commit(registers, "shared", at, ranks)
 
-        return Step(run)
-
-    return make
+    return Step(run)

@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
+from gpu_emulator.sass.binder import Binder, acting, acts, opcode
+from gpu_emulator.state.lanes import elected, matched, redux, shuffled, voted
+from gpu_emulator.steps import Array, Registers, Step
 
-import numpy as np
-
-from gpu_emulator.sass.binder import Binder, Made, opcode
-from gpu_emulator.sass.instructions.moves import write_for_warps
-from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.lanes import bits_of, defined, matching, reduced, source_lanes, spread
-from gpu_emulator.steps import WARP, Array, Registers, Step
-from gpu_emulator.values import Place
-
-_BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-
-
-def _active(frame: Frame) -> Array:
-    """Of each warp the mask of active lanes, (CTAs, warps, 1)."""
-    return bits_of(frame.by_warp(frame.active()))
-
-
-@opcode("SHFL.{mode:IDX|UP|DOWN|BFLY}", evidence="PTX ISA: shfl")
-def _shuffle(line: Binder) -> Made:
-    if len(line.operands) != 5:
-        raise line.refuse()
-    (inside_slot,), (slot,) = line.results(line.operands[:2], ["pred", "b32"])
-    value, amount, limits = (line.read(operand, "b32") for operand in line.operands[2:])
-    mode = line.parts["mode"].lower()
-
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            values = frame.by_warp(value(registers))
-            lanes, inside = source_lanes(
-                mode, frame.by_warp(amount(registers)), frame.by_warp(limits(registers))
-            )
-            taken = np.take_along_axis(values, np.broadcast_to(lanes, values.shape), axis=2)
-            everyone = np.full((1, 1), 0xFFFF_FFFF, np.uint32)
-            taken = defined(frame, taken, lanes, everyone, place)
-            frame.write(slot, taken.reshape(frame.shape))
-            frame.write(inside_slot, spread(frame, inside))
-
-        return Step(run, (slot, inside_slot))
-
-    return make
+acts(
+    "SHFL.{mode:IDX|UP|DOWN|BFLY}",
+    signature="pred b32 = b32 b32 b32",
+    by_parts=True,
+    evidence="PTX ISA: shfl",
+)(lambda rs, parts, *operands: shuffled(rs, parts["mode"].lower(), *operands)[::-1])
 
 
 @opcode(
@@ -52,48 +19,26 @@ def _shuffle(line: Binder) -> Made:
 )
 def _vote(line: Binder) -> Step:
     """A register gets the mask of lanes that say yes, a predicate whether all, any or all alike."""
-    operands = line.operands
-    has_mask = operands[0].kind in ("R", "UR")
-    if len(operands) != 2 + has_mask:
-        raise line.refuse()
-    kinds = ["b32", "pred"] if has_mask else ["pred"]
-    *masks, (flag_slot,) = (slots for slots in line.results(operands[:-1], kinds))
-    flag, how = line.read(operands[-1], "pred"), line.parts["how"]
-    for_warps = line.is_of_warps(operands[:-1])
+    how = {"EQ": "uni"}.get(line.parts["how"], line.parts["how"].lower())
+    has_mask = line.operands[0].kind in ("R", "UR")
+    line.is_of_warps(line.operands[:-1])
 
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        live = _active(frame)
-        yes = bits_of(frame.by_warp(flag(registers)) & frame.by_warp(frame.active()))
-        holds = {"ALL": yes == live, "ANY": yes != 0, "EQ": (yes == live) | (yes == 0)}[how]
-        write = partial(write_for_warps, registers) if for_warps else frame.write
-        for (slot,) in masks:
-            write(slot, spread(frame, yes))
-        write(flag_slot, spread(frame, holds))
+    def vote(registers: Registers, flag: Array) -> tuple[Array, ...]:
+        return voted(registers, how, flag)[0 if has_mask else 1 :]
 
-    return Step(run, (*(slot for (slot,) in masks), flag_slot), reads_old=True)
+    return acting(line, f"{'b32 ' * has_mask}pred = pred", vote)
 
 
 @opcode("MATCH.{how:ANY|ALL}?{type:U64}", evidence="PTX ISA: match.sync, of which ptxas makes it")
 def _match(line: Binder) -> Step:
     """The mask of lanes with the same value; of ALL it is empty unless all of them have it."""
-    is_all = line.parts["how"] == "ALL"
-    if len(line.operands) != 2 + is_all:
-        raise line.refuse()
-    slots = line.results(line.operands[:-1], ["pred", "b32"] if is_all else ["b32"])
-    value = line.read(line.operands[-1], "b64" if line.parts["type"] else "b32")
+    how = line.parts["how"].lower()
 
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        live = _active(frame)
-        matches = matching(frame.by_warp(value(registers))) & live
-        if is_all:
-            agrees = matches == live
-            matches = np.where(agrees, live, np.uint32(0))
-            frame.write(slots[0][0], spread(frame, agrees))
-        frame.write(slots[-1][0], spread(frame, matches))
+    def match(registers: Registers, value: Array) -> tuple[Array, ...]:
+        return matched(registers, how, value)[:: -1 if how == "all" else 1]
 
-    return Step(run, tuple(slot for (slot,) in slots), reads_old=True)
+    form = f"{'pred ' * (how == 'all')}b32 = {'b64' if line.parts['type'] else 'b32'}"
+    return acting(line, form, match)
 
 
 @opcode(
@@ -101,22 +46,13 @@ def _match(line: Binder) -> Step:
     evidence="PTX ISA: redux.sync, of which ptxas makes it; without a modifier it is `and`",
 )  # fmt: skip
 def _redux(line: Binder) -> Step:
-    if len(line.operands) != 2:
-        raise line.refuse()
-    ((slot,),) = line.results(line.operands[:1], ["b32"])
-    value = line.read(line.operands[1], "s32" if line.parts.get("type") else "u32")
     how = {"": "and", "SUM": "add"}.get(line.parts["how"], line.parts["how"].lower())
-    for_warps = line.is_of_warps(line.operands[:1])
+    form = f"b32 = {'s32' if line.parts.get('type') else 'u32'}"
+    return acting(line, form, lambda registers, value: redux(registers, how, value))
 
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        values = frame.by_warp(value(registers))
-        chosen = (_active(frame)[..., None] & _BIT) != 0
-        result = spread(frame, reduced(how, values[..., None, :], chosen))
-        result = np.ascontiguousarray(result).view(np.uint32)
-        if for_warps:
-            write_for_warps(registers, slot, result)
-        else:
-            frame.write(slot, result)
 
-    return Step(run, (slot,), reads_old=True)
+acts(
+    "ELECT", signature="P:pred UR:b32 = PT",
+    evidence="PTX ISA: elect.sync, of which ptxas 12.8 to 13.5.37 makes it; not measured; which"
+    " lane is elected is open",
+)(lambda registers: elected(registers)[::-1])  # fmt: skip
