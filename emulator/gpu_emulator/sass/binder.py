@@ -186,7 +186,7 @@ class Binder:
         return read
 
     def address(self, operand: Operand, *, is_wide: bool) -> Reader:
-        """The address in brackets, as int64: a pair and a number (wide, `.E`), or 32 bits that wrap.
+        """The address in brackets, int64: a pair and a number (wide, `.E`), or 32 bits that wrap.
 
         Where no description of memory stands, the listing leaves the `.64` of the pair out.
         """
@@ -444,7 +444,7 @@ def acts(
     return enter
 
 
-# Of each word the kind of its register, the signs, the type, a question mark where it may be missing.
+# Of each word the kind of its register, the signs, the type, a question mark: it may be missing.
 _Words = list[tuple[str, str, str, str]]
 
 

@@ -88,7 +88,7 @@ def _to_uniform(line: Binder) -> Step:
 
     ptxas loops until there is no such lane, where a uniform instruction takes what lanes have.
     """
-    *flags, _, source = line.operands
+    flags = line.operands[:-2]
     joins = bool(line.parts.get("join"))
     if joins:
         line.operands = (*line.operands, *flags)
