@@ -132,8 +132,8 @@ def arrive_at_barrier(
 ) -> None:
     """The active threads arrive at a barrier, and wait there if `is_sync`.
 
-    `give` is told for those that go on how many of all that arrived voted yes, and how many they
-    are, (CTAs, 1) each.
+    `give` is called for those that go on, with the number of threads that voted yes and of all that
+    arrived, (CTAs, 1) each.
     """
     frame: Frame = registers[0]
     barriers, watch = frame.batch.barriers, frame.batch.watch
