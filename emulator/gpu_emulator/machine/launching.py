@@ -12,12 +12,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.machine.running import OutOfBudget, digest, run_batch
+from gpu_emulator.ptx.program.decoding import decode
+from gpu_emulator.sass.decoding import decode_cubin
 from gpu_emulator.state.batch import WINDOWS, Batch, Findings
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
@@ -57,8 +59,6 @@ from gpu_emulator.values import (
     TensorMapArgument,
 )
 
-Read = Callable[[Launch], Program]
-"""What makes of a launch its program; NotExecutable where it cannot."""
 _Sizes = tuple[int, int, int]
 _MOST_CLUSTER = 16
 
@@ -302,7 +302,6 @@ _FEW_CTAS = 64
 
 
 def run(
-    read: Read,
     launch: Launch,
     schedule: Schedule | None = None,
     limits: Budget | None = None,
@@ -310,92 +309,101 @@ def run(
     heard: Callable[[int], None] = lambda executed: None,  # noqa: ARG005
     recording: Recording | None = None,
 ) -> Outcome:
-    """As `api.run`; a `recording` takes the place of the race check."""
+    """Execute a launch; every way in which it may end is an outcome, never an exception.
+
+    `heard` gets the number of instructions of threads, now and then. A `recording` takes the place
+    of the race check.
+    """
     try:
-        program = read(launch)
+        if launch.cubin is not None:
+            program = decode_cubin(launch.cubin, launch.entry)
+        else:
+            program = decode(launch.ptx, launch.entry)
         launch = as_declared(launch, program.entry.directives)
         schedule = schedule or Schedule()
-        lanes = schedule.warps if program.is_free else "lockstep"
-        options = _Options(schedule, limits or Budget(), check or Checks(), lanes)
+        machine = partial(_Machine, launch, program, schedule, limits or Budget())
         with np.errstate(all="ignore"):
-            if recording is None and (outcome := _abreast(launch, program, options, heard)):
-                return outcome
-            machine = _Machine(launch, program, options)
-            if recording is not None:
-                machine.record(recording)
-            return machine.run(heard)
+            if recording is None and _may_run_abreast(launch, program, schedule):
+                outcome = _abreast(machine, check or Checks(), heard)
+                if outcome:
+                    return outcome
+                _UNORDERED.add(_number(launch))
+            return machine(check or Checks(), recording=recording).run(heard)
     except NotExecutable as reason:
         return Outcome(not_run=str(reason), unknown=reason.unknown)
     except Exception as error:  # noqa: BLE001 - whatever it holds, it is not the end of the command
         return Outcome(not_run=f"the emulator cannot execute this program: {error!r}")
 
 
-class _Options(NamedTuple):
-    schedule: Schedule
-    limits: Budget
-    check: Checks
-    lanes: str = "lockstep"
-    """In which order lanes that parted run where that is open: as `Schedule.warps` says."""
+def _number(launch: Launch) -> int:
+    return hash((launch.ptx, launch.cubin, launch.entry))
+
+
+def _may_run_abreast(launch: Launch, program: Program, schedule: Schedule) -> bool:
+    """Whether to try all warps of a CTA step by step together: it is quicker for few CTAs.
+
+    Not where the program depends on more than memory and barriers.
+    """
+    is_worth_it = math.prod(launch.grid) <= _FEW_CTAS and launch.threads > WARP
+    is_asked_for = schedule.warps != "lockstep" and schedule.completion != "random"
+    is_alone = launch.cluster == (1, 1, 1) and _number(launch) not in _UNORDERED
+    return program.is_plain and is_worth_it and is_asked_for and is_alone
 
 
 def _abreast(
-    launch: Launch, program: Program, options: _Options, heard: Callable[[int], None]
+    machine: Callable[..., _Machine], check: Checks, heard: Callable[[int], None]
 ) -> Outcome | None:
-    """All warps of a CTA step by step together, if that is quicker and leaves the same.
+    """The outcome of all warps together; None where they may not leave the same, or all goes wrong.
 
     Where every two accesses to the same bytes by two warps are ordered, each order of warps that
-    the barriers allow leaves the same. The race check says whether they are; if not, if anything
-    goes wrong, or where the program depends on more than memory and barriers: None.
+    the barriers allow leaves the same. The race check says whether they are.
     """
-    entry = hash((launch.ptx, launch.cubin, launch.entry))
-    ctas = math.prod(launch.grid)
-    is_worth_it = ctas <= _FEW_CTAS and launch.threads > WARP
-    is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
-    schedule, limits, check, lanes = options
-    is_asked_for = schedule.warps != "lockstep" and schedule.completion != "random"
-    if entry in _UNORDERED or not (program.is_plain and is_worth_it and is_asked_for):
-        return None
-    together = replace(schedule, warps="lockstep")
-    options = _Options(together, limits, replace(check, races=True), lanes)
     try:
-        machine = _Machine(launch, program, options, ends_at_race=True)
-        outcome = machine.run(heard)
+        together = machine(replace(check, races=True), is_abreast=True)
+        outcome = together.run(heard)
     except (NotExecutable, Unordered):
-        _UNORDERED.add(entry)
         return None
     if outcome.is_out_of_budget:
         return outcome
-    if outcome.faults or not machine.is_whole:
-        _UNORDERED.add(entry)
+    if outcome.faults or not together.is_whole:
         return None
     return replace(outcome, races=outcome.races if check.races else (), is_ordered=True)
 
 
 class _Machine:
+    """A launch that runs. `is_abreast`: all warps together, and the first race ends it."""
+
     def __init__(
-        self, launch: Launch, program: Program, options: _Options, *, ends_at_race: bool = False
+        self,
+        launch: Launch,
+        program: Program,
+        schedule: Schedule,
+        limits: Budget,
+        check: Checks,
+        *,
+        is_abreast: bool = False,
+        recording: Recording | None = None,
     ) -> None:
         self._launch = launch
         self._program = program
-        self._schedule, self._limits, self._check, self._order = options
-        schedule, limits, check = self._schedule, self._limits, self._check
+        # In which order lanes that parted run where that is open.
+        self._order = schedule.warps if program.is_free else "lockstep"
+        self._schedule = replace(schedule, warps="lockstep") if is_abreast else schedule
+        self._limits, self._check, self._recording = limits, check, recording
         self._lanes = -(-self._launch.threads // WARP) * WARP
         self._findings = Findings()
         self._arena = Arena(launch, program.entry, schedule.garbage, validity=check.validity)
         self._parameters = parameter_memory(launch, program.entry, self._arena)
         self._banks = program.banks(launch, self._parameters.data, self._arena.addresses, WINDOWS)
-        self._watched = self._watch(Races(ends=ends_at_race)) if check.races else None
-        self._recording: Recording | None = None
+        is_watched = check.races or recording is not None
+        self._watched = self._watch(Races(ends=is_abreast)) if is_watched else None
+        if recording is not None:
+            recording.locate(self._arena.regions)
         self._executed = 0
         if (shared := self._shared_size()) > _MOST_SHARED:
             raise NotExecutable(f"{shared:,} bytes of shared memory: no GPU has so much")
         if (size := self._one_cta()) > limits.max_memory:
             raise NotExecutable(f"one CTA needs {size:,} bytes, the limit is {limits.max_memory:,}")
-
-    def record(self, recording: Recording) -> None:
-        self._recording = recording
-        self._watched = self._watched or self._watch(Races())
-        recording.locate(self._arena.regions)
 
     @property
     def is_whole(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.machine.launching import Read, run
+from gpu_emulator.machine.launching import run
 from gpu_emulator.state.recording import ANOTHER, AccessSpan, Event, Recording
 from gpu_emulator.steps import WARP, Array
 from gpu_emulator.values import (
@@ -38,7 +38,7 @@ _FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 
 _Launches = tuple[Launch, Launch]
 _Schedules = tuple[Schedule, Schedule]
-_Follow = Callable[[Read, _Launches, _Schedules, Budget, Element], Trace]
+_Follow = Callable[[_Launches, _Schedules, Budget, Element], Trace]
 
 
 def _answering(follow: _Follow) -> _Follow:
@@ -57,29 +57,36 @@ def _answering(follow: _Follow) -> _Follow:
 
 
 @_answering
-def trace(
-    read: Read, launches: _Launches, schedules: _Schedules, limits: Budget, element: Element
-) -> Trace:
-    owner = _owner(read, launches[0], schedules[0], limits, element)
+def trace(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
+    """Follow an element back to where two runs first differ. Never an exception, as `run`.
+
+    The runs differ in their schedule, or in what the launches hold.
+    """
+    owner = _owner(launches[0], schedules[0], limits, element)
     left, right = (
-        _recorded(read, launch, schedule, limits, Recording(element, owner, _MOST_BYTES))
+        _recorded(launch, schedule, limits, element, owner)
         for launch, schedule in zip(launches, schedules, strict=True)
     )
-    links, why = _Walk(left, right).walk()
+    links, why = _walk(left, right)
     return Trace(links=tuple(reversed(links)), why=why, program=owner)
 
 
 def _recorded(
-    read: Read, launch: Launch, schedule: Schedule, limits: Budget, recording: Recording
+    launch: Launch,
+    schedule: Schedule,
+    limits: Budget,
+    element: Element,
+    focus: tuple[int, int, int] | None,
 ) -> Recording:
-    outcome = run(read, launch, schedule, limits, recording=recording)
+    recording = Recording(element, focus, _MOST_BYTES)
+    outcome = run(launch, schedule, limits, recording=recording)
     if outcome.not_run:
         raise NotExecutable(outcome.not_run)
     return recording
 
 
 def _owner(
-    read: Read, launch: Launch, schedule: Schedule, limits: Budget, element: Element
+    launch: Launch, schedule: Schedule, limits: Budget, element: Element
 ) -> tuple[int, int, int]:
     """The program that writes an element last."""
     number, stop = element.allocation, element.offset + element.size
@@ -87,8 +94,7 @@ def _owner(
         raise NotExecutable(f"the launch has no allocation {number}")
     if not 0 <= element.offset < stop <= launch.allocations[number].data.nbytes:
         raise NotExecutable(f"allocation {number} has no bytes {element.offset} to {stop}")
-    recording = Recording(element, None, _MOST_BYTES)
-    owner = _recorded(read, launch, schedule, limits, recording).owner
+    owner = _recorded(launch, schedule, limits, element, None).owner
     if owner is None:
         raise NotExecutable("no program writes this element")
     return owner
@@ -105,45 +111,41 @@ class _Input:
     spot: tuple[str, int] | None = None
 
 
-class _Walk:
-    def __init__(self, left: Recording, right: Recording) -> None:
-        self._left, self._right = left, right
+def _walk(mine: Recording, theirs: Recording) -> tuple[list[TraceLink], str]:
+    spot = mine.start
+    writers = (mine.writer(spot), theirs.writer(spot))
+    links: list[TraceLink] = []
+    value = _Input(writers, ("", ""), "the element", None, ("global", spot))
+    while True:
+        stop = _stop(mine, theirs, value)
+        if stop:
+            return links, stop
+        left, right = mine.events[value.writers[0] - 1], theirs.events[value.writers[1] - 1]
+        lane = value.lane if value.spot is None else lane_of(left, value.spot)
+        differing = list(_differing(left, right, lane))
+        link, is_all = _link(left, right, lane, value, differing)
+        links.append(link)
+        if not differing:
+            same = " reads the same in both runs, and its result differs"
+            why = same if is_all else ": what it reads was not followed"
+            return links, f"{left.place.words}{why}"
+        if len(links) >= _MOST_LINKS:
+            return links, f"it goes back further than {_MOST_LINKS} instructions"
+        # What was written the longest ago is nearest to where it begins.
+        value = min(differing, key=lambda part: part.writers[0])
 
-    def walk(self) -> tuple[list[TraceLink], str]:
-        spot = self._left.start
-        writers = (self._left.writer(spot), self._right.writer(spot))
-        links: list[TraceLink] = []
-        value = _Input(writers, ("", ""), "the element", None, ("global", spot))
-        while True:
-            stop = self._stop(value)
-            if stop:
-                return links, stop
-            left = self._left.events[value.writers[0] - 1]
-            right = self._right.events[value.writers[1] - 1]
-            lane = value.lane if value.spot is None else lane_of(left, value.spot)
-            differing = list(_differing(left, right, lane))
-            link, is_all = _link(left, right, lane, value, differing)
-            links.append(link)
-            if not differing:
-                same = " reads the same in both runs, and its result differs"
-                why = same if is_all else ": what it reads was not followed"
-                return links, f"{left.place.words}{why}"
-            if len(links) >= _MOST_LINKS:
-                return links, f"it goes back further than {_MOST_LINKS} instructions"
-            # What was written the longest ago is nearest to where it begins.
-            value = min(differing, key=lambda part: part.writers[0])
 
-    def _stop(self, value: _Input) -> str | None:
-        """How it begins, where there are no two instructions that are one and the same."""
-        left, right = value.writers
-        if left == right == 0:
-            return f"{value.name}: nothing wrote it; it is {_both(value)}"
-        if ANOTHER in value.writers:
-            return f"{value.name} was written by another program: {_both(value)}"
-        if left and right and self._left.events[left - 1].key == self._right.events[right - 1].key:
-            return None
-        words = _who(self._left, left), _who(self._right, right)
-        return f"{value.name} is {words[0]} in the first run, {words[1]} in the other"
+def _stop(mine: Recording, theirs: Recording, value: _Input) -> str | None:
+    """How it begins, where there are no two instructions that are one and the same."""
+    left, right = value.writers
+    if left == right == 0:
+        return f"{value.name}: nothing wrote it; it is {_both(value)}"
+    if ANOTHER in value.writers:
+        return f"{value.name} was written by another program: {_both(value)}"
+    if left and right and mine.events[left - 1].key == theirs.events[right - 1].key:
+        return None
+    words = _who(mine, left), _who(theirs, right)
+    return f"{value.name} is {words[0]} in the first run, {words[1]} in the other"
 
 
 def _who(recording: Recording, number: int) -> str:
@@ -266,14 +268,15 @@ _Node = tuple[int, int | None]
 
 
 @_answering
-def origins(
-    read: Read, launches: _Launches, schedules: _Schedules, limits: Budget, element: Element
-) -> Trace:
+def origins(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
+    """Which bytes an element is made of in one run and not in the other, and how they get there.
+
+    The launches have the same buffers. Never an exception, as `run`.
+    """
     slices: list[_Slice] = []
     for launch, schedule in zip(launches, schedules, strict=True):
-        owner = _owner(read, launch, schedule, limits, element)
-        recording = Recording(element, owner, _MOST_BYTES)
-        _recorded(read, launch, schedule, limits, recording)
+        owner = _owner(launch, schedule, limits, element)
+        recording = _recorded(launch, schedule, limits, element, owner)
         slices.append(_Slice(recording, len(launch.allocations)))
         if not slices[-1].follow():
             raise NotExecutable(f"it is made of more than {_MOST_NODES:,} values")

@@ -30,6 +30,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TypedDict, Unpack
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -569,6 +570,69 @@ def approximate_divide(a: Bits, b: Bits, *, full: bool, ftz: bool = False) -> Bi
             lost = np.where(np.isinf(x), np.nan, np.copysign(0.0, x) * np.sign(y))
             quotient = np.where(large & ~np.isnan(x), lost, quotient)
     return settle(quotient, "f32", {"ftz": ftz})
+
+
+COMPARE: dict[str, Callable[[Bits, Bits], Bits]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "f": lambda a, b: np.zeros((a + b).shape, np.bool_),
+    "t": lambda a, b: np.ones((a + b).shape, np.bool_),
+}  # fmt: skip
+"""What compares numbers of one type."""
+JOIN: dict[str, Callable[[Bits, Bits], Bits]] = {
+    "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor,
+}  # fmt: skip
+"""How a comparison and a predicate are joined."""
+
+
+def compare_floats(order: str, *, ftz: bool = False) -> Callable[[Bits, Bits], Bits]:
+    """What compares floats: where one is a NaN it holds with `u` behind the order alone.
+
+    `num` and `nan`: whether neither is one, or one is. `ftz`: subnormal numbers count as zero.
+    """
+
+    def compare(a: Bits, b: Bits) -> Bits:
+        if order in ("num", "nan"):
+            lost = np.isnan(a) | np.isnan(b)
+            return lost if order == "nan" else ~lost
+        holds = COMPARE[order[:2]](a, b)
+        if order.endswith("u"):
+            return holds | np.isnan(a) | np.isnan(b)
+        # numpy's `!=` says that a NaN differs from everything.
+        return holds & ~(np.isnan(a) | np.isnan(b)) if order == "ne" else holds
+
+    if ftz:
+        return lambda a, b: compare(flushed_values(a), flushed_values(b))
+    return COMPARE[order] if order in COMPARE and order != "ne" else compare
+
+
+def flushed_values(a: Bits) -> Bits:
+    """Numbers of a format of numpy's, subnormal ones as zero."""
+    return np.where(np.abs(a) < np.finfo(a.dtype).tiny, a.dtype.type(0), a)
+
+
+_OUT_OF_BOUNDS = np.uint16(0x7FF7)
+"""The NaN that tensor copies put where there is nothing (an H200 does; of f16 and bf16 alike)."""
+
+
+def fma_within_bounds(name: str, a: Bits, b: Bits, c: Bits, **how: Unpack[Modifiers]) -> Bits:
+    """`fma.oob`: zero where a factor is what lies out of bounds."""
+    lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
+    return np.where(lost, np.uint16(0), fma(name, a, b, c, **how))
+
+
+def halves_of(name: str, *registers: Bits) -> list[Bits]:
+    """Values of both halves of packed registers, in one more dimension, the lower ones first."""
+    dtype = np.dtype(np.float16 if name == "f16" else ml_dtypes.bfloat16)
+    return [
+        np.ascontiguousarray(words)[..., None].view(dtype)
+        for words in np.broadcast_arrays(*registers)
+    ]
+
+
+def pair_of(high: Bits, low: Bits, width: int) -> Bits:
+    """Two numbers of 4, 8 or 16 bits side by side, in a register of twice as many (8 at least)."""
+    dtype = np.dtype(f"u{max(width // 4, 1)}")
+    return (high.astype(dtype) << dtype.type(width)) | low.astype(dtype)
 
 
 def _parts(register: Bits, width: int, *, signed: bool) -> Bits:

@@ -73,6 +73,83 @@ def shifted_right(a: Array, amount: Array) -> Array:
     return np.where(inside, a >> np.where(inside, amount, 0).astype(a.dtype), a.dtype.type(0))
 
 
+def find_highest(a: Array, *, from_top: bool) -> Array:
+    """The place of the highest bit that is no copy of the sign, or its distance from the top."""
+    unsigned = np.where(a < 0, ~a, a).view(f"u{a.dtype.itemsize}")
+    zeros = leading_zeros(unsigned)
+    place = zeros if from_top else np.uint32(a.dtype.itemsize * 8 - 1) - zeros
+    return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
+
+
+def extended(a: Array, width: Array, *, wraps: bool) -> Array:
+    """The low bits of 32, so many, and copies of their sign, or zeros."""
+    room = 32 - (width & 31 if wraps else np.minimum(width, 32)).astype(np.int64)
+    return shifted_right(shifted_left(a, room), room)
+
+
+def bit_mask(place: Array, width: Array, *, wraps: bool) -> Array:
+    """So many ones from a place on, in 32 bits."""
+    place, width = (place & 31, width & 31) if wraps else (place, np.minimum(width, 32))
+    ones = ~shifted_left(np.full_like(width, 0xFFFF_FFFF, dtype=np.uint32), width)
+    return shifted_left(ones + np.zeros_like(place), place)
+
+
+def funnel(
+    low: Array, high: Array, amount: Array, kind: str, *, is_left: bool, wraps: bool, is_upper: bool
+) -> Array:
+    """Two registers of 32 bits shifted as one number, and one half of it.
+
+    The amount is at most what the type `kind` has bits; its letter says what comes in from above.
+    """
+    bits = np.uint32(int(kind[1:]))
+    amount = amount & (bits - np.uint32(1)) if wraps else np.minimum(amount, bits)
+    whole = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+    if is_left:
+        moved = shifted_left(whole, amount)
+    else:
+        moved = shifted_right(whole.view(np.int64 if kind[0] == "s" else np.uint64), amount)
+    return (moved.view(np.uint64) >> np.uint64(32 * is_upper)).astype(np.uint32)
+
+
+def looked_up(table: int) -> Callable[[Array, Array, Array], Array]:
+    """`lop3`: bit by bit, bit 4a + 2b + c of a table; what is done most in few operations."""
+    rows = [row for row in range(8) if table >> row & 1]
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        if not rows:
+            return np.zeros_like(a) if a.dtype != np.bool_ else np.zeros((1, 1), np.bool_)
+        result: Any = None
+        for row in rows:
+            x = a if row & 4 else ~a
+            y = b if row & 2 else ~b
+            z = c if row & 1 else ~c
+            term = x & y & z
+            result = term if result is None else result | term
+        return np.asarray(result)
+
+    return _COMMON_TABLES.get(table, function)
+
+
+_COMMON_TABLES: dict[int, Callable[[Array, Array, Array], Array]] = {
+    0xC0: lambda a, b, _: a & b, 0xFC: lambda a, b, _: a | b, 0x3C: lambda a, b, _: a ^ b,
+    0x30: lambda a, b, _: a & ~b, 0x33: lambda _, b, __: ~b, 0x0F: lambda a, _, __: ~a,
+    0x80: lambda a, b, c: a & b & c, 0xFE: lambda a, b, c: a | b | c,
+    0x96: lambda a, b, c: a ^ b ^ c, 0xF8: lambda a, b, c: a | b & c,
+    0xE2: lambda a, b, c: a & b | c & ~b, 0xB8: lambda a, b, c: a & ~b | b & c,
+    0xCA: lambda a, b, c: a & b | ~a & c,
+}  # fmt: skip
+
+
+def distance(a: Array, b: Array) -> Array:
+    """How far apart two integers of one type are, in that type."""
+    return np.maximum(a, b) - np.minimum(a, b)
+
+
+def saturated(wide: Array) -> Array:
+    """int64 as int32, clamped."""
+    return np.clip(wide, -(1 << 31), (1 << 31) - 1).astype(np.int32)
+
+
 def permuted(mode: str, a: Array, b: Array, selector: Array) -> Array:
     """Bytes of two registers, as `prmt` in a mode chooses them."""
     pair = (b.astype(np.uint64) << np.uint64(32)) | a

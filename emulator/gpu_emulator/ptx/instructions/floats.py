@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from gpu_emulator.numbers import arithmetic
-from gpu_emulator.numbers.arithmetic import Modifiers, approximate, inverse_root, packed
+from gpu_emulator.numbers.arithmetic import approximate, inverse_root, packed, pair_of
 from gpu_emulator.numbers.conversion import convert, convert_randomly, pack_integers
 from gpu_emulator.numbers.formats import to_float32
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
@@ -57,8 +57,6 @@ _TERNARIES = [
     "fma.{rounding:rn}.{oob:oob}?{sat:sat}?{relu:relu}.{type:f16|f16x2}",
     "fma.{rounding:rn}.{oob:oob}?{relu:relu}.{type:bf16|bf16x2}",
 ]
-# The NaN that tensor copies put where there is nothing (an H200 does; of f16 and bf16 alike).
-_OUT_OF_BOUNDS = np.uint16(0x7FF7)
 
 
 @opcode(*_BINARIES, *_TERNARIES)
@@ -67,14 +65,8 @@ def _arithmetic(line: Binder) -> Step:
     count = 3 if line.base in ("fma", "mad") else 2
     if kind == "f32" and count == 2 and options == {"rounding": "rn"}:
         return line.computed(_quick(line.base), ["b32", "b32"], "b32")
-    function = _within_bounds if line.parts.get("oob") else _BINARY[line.base]
+    function = arithmetic.fma_within_bounds if line.parts.get("oob") else _BINARY[line.base]
     return _elementwise(line, function, kind, count, options)
-
-
-def _within_bounds(name: str, a: Array, b: Array, c: Array, **how: Unpack[Modifiers]) -> Array:
-    """`fma.oob`: zero where a factor is what lies out of bounds."""
-    lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
-    return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **how))
 
 
 def _options(line: Binder, rounding: str | None = "rn") -> dict[str, Any]:
@@ -271,12 +263,6 @@ def _part_bits(name: str) -> int:
     return 4 if name == "e2m1" else 16 if "f16" in name else 8
 
 
-def _joined(high: Array, low: Array, name: str) -> Array:
-    width = _part_bits(name)
-    dtype = DTYPES[_PAIR_KINDS[width]]
-    return (high.astype(dtype) << dtype.type(width)) | low.astype(dtype)
-
-
 @opcode(
     f"cvt.{{rounding:rn|rz}}?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}",
     f"cvt.{{rounding:rn|rz}}.{{satfinite:satfinite}}.{{relu:relu}}.{{to:{_PAIRS}}}.{{source:f32}}",
@@ -288,8 +274,10 @@ def _pair_of_two(line: Binder) -> Step:
     """`cvt.to.f32 d, a, b`: a in the upper part, b in the lower."""
     to = line.parts["to"].removesuffix("x2")
     function = _conversion(line, to, "f32")
-    kind = _PAIR_KINDS[_part_bits(to)]
-    return line.computed(lambda a, b: _joined(function(a), function(b), to), ["b32", "b32"], kind)
+    width = _part_bits(to)
+    return line.computed(
+        lambda a, b: pair_of(function(a), function(b), width), ["b32", "b32"], _PAIR_KINDS[width]
+    )
 
 
 @opcode(
@@ -307,7 +295,7 @@ def _pair_of_pair(line: Binder) -> Step:
     def run(a: Array) -> Array:
         low = (a & a.dtype.type((1 << width) - 1)).astype(part)
         high = (a >> a.dtype.type(width)).astype(part)
-        return _joined(function(high), function(low), to)
+        return pair_of(function(high), function(low), _part_bits(to))
 
     return line.computed(run, [_PAIR_KINDS[width]], _PAIR_KINDS[_part_bits(to)])
 
@@ -320,7 +308,7 @@ def _pair_by_chance(line: Binder) -> Step:
 
     def run(a: Array, b: Array, random: Array) -> Array:
         upper = convert_randomly(a, to, random >> np.uint32(16), **options)
-        return _joined(upper, convert_randomly(b, to, random, **options), to)
+        return pair_of(upper, convert_randomly(b, to, random, **options), 16)
 
     return line.computed(run, ["b32"] * 3, "b32")
 

@@ -15,22 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import dp2a, dp4a
+from gpu_emulator.numbers.arithmetic import COMPARE, dp2a, dp4a, packed
 from gpu_emulator.numbers.integers import (
+    bit_mask,
     count_ones,
+    distance,
+    extended,
+    find_highest,
     high_product,
     leading_zeros,
     reversed_bits,
+    saturated,
     shifted_left,
     shifted_right,
 )
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import DTYPES, Array, Reader, Registers, Step
 
-COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal,
-}  # fmt: skip
 _TYPE = ".{type:u16|u32|u64|s16|s32|s64}"
 _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
@@ -39,12 +40,8 @@ def _same(template: str, function: Callable[..., Array], arity: int) -> None:
     computed(template, takes="type " * arity)(function)
 
 
-def _saturate(wide: Array) -> Array:
-    return np.clip(wide, -(1 << 31), (1 << 31) - 1).astype(np.int32)
-
-
 def _add_saturated(a: Array, b: Array) -> Array:
-    return _saturate(a.astype(np.int64) + b)
+    return saturated(a.astype(np.int64) + b)
 
 
 def _magnitude_quotient(a: Array, b: Array) -> Array:
@@ -71,10 +68,10 @@ def _remainder(a: Array, b: Array) -> Array:
 
 
 _same("add" + _TYPE, np.add, 2)
-_same("add.{type:u16x2|s16x2}", lambda a, b: _halves(np.add, a, b), 2)
+_same("add.{type:u16x2|s16x2}", partial(packed, np.add, 16), 2)
 _same("sub" + _TYPE, np.subtract, 2)
 _same("add.sat.{type:s32}", _add_saturated, 2)
-_same("sub.sat.{type:s32}", lambda a, b: _saturate(a.astype(np.int64) - b), 2)
+_same("sub.sat.{type:s32}", lambda a, b: saturated(a.astype(np.int64) - b), 2)
 _same("mul.lo" + _TYPE, np.multiply, 2)
 _same("mad.lo" + _TYPE, lambda a, b, c: a * b + c, 3)
 _same("div" + _TYPE, _magnitude_quotient, 2)
@@ -83,14 +80,6 @@ _same("abs.{type:s16|s32|s64}", np.abs, 1)
 _same("neg.{type:s16|s32|s64}", np.negative, 1)
 _same("min" + _TYPE, np.minimum, 2)
 _same("max" + _TYPE, np.maximum, 2)
-
-
-def _halves(function: Callable[..., Array], *operands: Array, signed: bool = False) -> Array:
-    kind = "i2" if signed else "u2"
-    parts = [
-        np.ascontiguousarray(pair)[..., None].view(kind) for pair in np.broadcast_arrays(*operands)
-    ]
-    return np.ascontiguousarray(function(*parts)).view("u4")[..., 0]
 
 
 @opcode("min|max?{relu:relu}.{type:u16x2|s16x2}", "min|max.{relu:relu}.{type:s32}")
@@ -103,7 +92,12 @@ def _extremum(line: Binder) -> Step:
 
     if kind == "s32":
         return line.computed(function, [kind, kind], kind)
-    return line.computed(partial(_halves, function, signed=kind[0] == "s"), [kind, kind], kind)
+    half = np.dtype("i2" if kind[0] == "s" else "u2")
+
+    def of_halves(*halves: Array) -> Array:
+        return function(*(bits.view(half) for bits in halves))
+
+    return line.computed(partial(packed, of_halves, 16), [kind, kind], kind)
 
 
 _same("mul.hi" + _TYPE, high_product, 2)
@@ -138,7 +132,7 @@ def _multiply_add_24(parts: dict[str, str], a: Array, b: Array, c: Array) -> Arr
     return (_add_saturated if parts.get("sat") else np.add)(_product_24(parts, a, b), c)
 
 
-_same("sad" + _TYPE, lambda a, b, c: c + (np.maximum(a, b) - np.minimum(a, b)), 3)
+_same("sad" + _TYPE, lambda a, b, c: c + distance(a, b), 3)
 
 
 computed("popc.{type:b32|b64}", takes="type", gives="u32")(count_ones)
@@ -148,10 +142,7 @@ computed("brev.{type:b32|b64}", takes="type")(reversed_bits)
 
 @computed("bfind?{shift:shiftamt}.{type:u32|u64|s32|s64}", takes="type", gives="u32", by_parts=True)
 def _find_highest(parts: dict[str, str], a: Array) -> Array:
-    unsigned = np.where(a < 0, ~a, a).view(f"u{a.dtype.itemsize}")
-    zeros = leading_zeros(unsigned)
-    place = zeros if parts["shift"] else np.uint32(a.dtype.itemsize * 8 - 1) - zeros
-    return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
+    return find_highest(a, from_top=bool(parts["shift"]))
 
 
 @opcode("fns.b32")
@@ -199,15 +190,12 @@ def _insert(a: Array, b: Array, position: Array, length: Array) -> Array:
 
 @computed("szext.{mode:clamp|wrap}.{type:u32|s32}", takes="type u32", by_parts=True)
 def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
-    width = b & 31 if parts["mode"] == "wrap" else np.minimum(b, 32)
-    room = 32 - width.astype(np.int64)
-    return shifted_right(shifted_left(a, room), np.minimum(room, 32))
+    return extended(a, b, wraps=parts["mode"] == "wrap")
 
 
 @computed("bmsk.{mode:clamp|wrap}.b32", takes="b32 b32", gives="b32", by_parts=True)
 def _bit_mask(parts: dict[str, str], a: Array, b: Array) -> Array:
-    place, width = (a & 31, b & 31) if parts["mode"] == "wrap" else (a, np.minimum(b, 32))
-    return shifted_left(~shifted_left(~np.uint32(0) & (b | ~b), width), place)
+    return bit_mask(a, b, wraps=parts["mode"] == "wrap")
 
 
 @opcode("dp4a.{a:u32|s32}.{b:u32|s32}", "dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}")

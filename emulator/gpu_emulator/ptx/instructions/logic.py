@@ -9,11 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import BITWISE
-from gpu_emulator.numbers.integers import permuted, shifted_left, shifted_right
-from gpu_emulator.ptx.instructions.integers import COMPARE
+from gpu_emulator.numbers.arithmetic import BITWISE, COMPARE, JOIN, compare_floats, halves_of
+from gpu_emulator.numbers.integers import funnel, looked_up, permuted, shifted_left, shifted_right
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
-from gpu_emulator.steps import BITS, CANONICAL, DTYPES, Array, Reader, Registers, Step
+from gpu_emulator.steps import BITS, CANONICAL, DTYPES, Array, Registers, Step
 
 _UNTYPED = "pred|b16|b32|b64"
 _INTEGERS = "u16|u32|u64|s16|s32|s64"
@@ -33,39 +32,28 @@ def _logical_not(a: Array) -> Array:
     return (a == 0).astype(a.dtype)
 
 
-@opcode("lop3.b32")
-def _lookup(line: Binder) -> Step:
-    return line.gives("b32", _three_inputs(line))
-
-
-def _three_inputs(line: Binder) -> Reader:
-    """Bit by bit, bit 4a + 2b + c of a table."""
+def _three_inputs(line: Binder) -> Callable[[Array, Array, Array], Array]:
     table = line.constant(4)
     if table is None:
         raise line.refuse("has a table that is no number")
-    readers = [line.read(number, "b32") for number in (1, 2, 3)]
+    return looked_up(table)
 
-    def read(registers: Registers) -> Array:
-        a, b, c = np.broadcast_arrays(*(reader(registers) for reader in readers))
-        result = np.zeros(a.shape, dtype=a.dtype)
-        for row in range(8):
-            if table >> row & 1:
-                x = a if row & 4 else ~a
-                y = b if row & 2 else ~b
-                z = c if row & 1 else ~c
-                result |= x & y & z
-        return result
 
-    return read
+@opcode("lop3.b32")
+def _lookup(line: Binder) -> Step:
+    function, readers = _three_inputs(line), [line.read(number, "b32") for number in (1, 2, 3)]
+    return line.gives("b32", lambda rs: function(*[read(rs) for read in readers]))
 
 
 @opcode("lop3.{bool:or|and}.b32")
 def _lookup_and_test(line: Binder) -> Step:
+    function, join = _three_inputs(line), JOIN[line.parts["bool"]]
     slot, flag = line.results("b32", "pred")
-    read, third, join = _three_inputs(line), line.read(5, "pred"), _JOIN[line.parts["bool"]]
+    readers = [line.read(number, "b32") for number in (1, 2, 3)]
+    third = line.read(5, "pred")
 
     def run(registers: Registers) -> None:
-        value = read(registers)
+        value = function(*[read(registers) for read in readers])
         holds = join(value != 0, third(registers))
         registers[0].write(slot, value)
         registers[0].write(flag, holds)
@@ -94,10 +82,8 @@ def _shift(line: Binder, general: Callable[..., Array], quick: Callable[..., Arr
 
 @computed("shf.{way:l|r}.{mode:clamp|wrap}.b32", takes="b32 b32 u32", gives="b32", by_parts=True)
 def _funnel(parts: dict[str, str], low: Array, high: Array, amount: Array) -> Array:
-    shift = (amount & 31 if parts["mode"] == "wrap" else np.minimum(amount, 32)).astype(np.uint64)
-    pair = (high.astype(np.uint64) << np.uint64(32)) | low
-    moved: Array = (pair << shift) >> np.uint64(32) if parts["way"] == "l" else pair >> shift
-    return moved.astype(np.uint32)
+    is_left, wraps = parts["way"] == "l", parts["mode"] == "wrap"
+    return funnel(low, high, amount, "u32", is_left=is_left, wraps=wraps, is_upper=is_left)
 
 
 @computed(
@@ -149,15 +135,8 @@ def _pack(line: Binder, bits: int) -> Step:
     return Step(run, tuple(slot for slot, _ in slots), is_pure=True)
 
 
-# Comparisons that are false if an operand is a NaN, and (last letter u) those that are true then.
-_COMPARE = COMPARE | {
-    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
-_JOIN: dict[str, Callable[[Array, Array], Array]] = {
-    "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor,
-}  # fmt: skip
-_UNORDERED = "equ|neu|ltu|leu|gtu|geu|num|nan"
-_EACH = f"eq|ne|lt|le|gt|ge|{_UNORDERED}"
+_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_EACH = "eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan"
 _BOOL = "?{bool:and|or|xor}"
 _ORDERS = (
     f"{{order:eq|ne}}{_BOOL}%s.{{type:b16|b32|b64}}",
@@ -176,30 +155,8 @@ def _comparison(line: Binder) -> Callable[[Array, Array], Array]:
     """What compares two arrays of the type that the line says; of a packed type, of its parts."""
     order, kind = line.parts["order"], line.parts["type"].removesuffix("x2")
     if kind not in ("f16", "bf16", "f32", "f64"):
-        return _COMPARE[order]
-    compare = _of_floats(order)
-    if not line.parts.get("ftz"):
-        return compare
-    tiny = np.finfo(DTYPES[kind]).tiny
-
-    def flushed(a: Array) -> Array:
-        return np.where(np.abs(a) < tiny, a.dtype.type(0), a)
-
-    return lambda a, b: compare(flushed(a), flushed(b))
-
-
-def _of_floats(order: str) -> Callable[[Array, Array], Array]:
-    if order == "num":
-        return lambda a, b: ~(np.isnan(a) | np.isnan(b))
-    if order == "nan":
-        return lambda a, b: np.isnan(a) | np.isnan(b)
-    if order in _UNORDERED.split("|"):
-        plain = _COMPARE[order[:2]]
-        return lambda a, b: plain(a, b) | np.isnan(a) | np.isnan(b)
-    if order == "ne":
-        # Ordered: numpy's says that a NaN differs from everything.
-        return lambda a, b: (a != b) & ~(np.isnan(a) | np.isnan(b))
-    return _COMPARE[order]
+        return COMPARE[_UNSIGNED.get(order, order)]
+    return compare_floats(order, ftz=bool(line.parts.get("ftz")))
 
 
 @opcode(*(f"setp.{template % ''}" for template in _ORDERS))
@@ -232,7 +189,7 @@ def _set_predicates(line: Binder) -> Step:
 
 def _joined(line: Binder, slots: list[int], values: Callable[[Registers], list[Array]]) -> Step:
     """Predicates, each joined with the last operand where the opcode has a boolean operation."""
-    combine = _JOIN.get(line.parts["bool"])
+    combine = JOIN.get(line.parts["bool"])
     last = line.read(3, "pred") if combine else None
 
     # A result may be an operand too: read it before anything is written.
@@ -245,10 +202,7 @@ def _joined(line: Binder, slots: list[int], values: Callable[[Registers], list[A
 
 
 def _halves(line: Binder, *registers: Array) -> list[Array]:
-    half = DTYPES[line.parts["type"].removesuffix("x2")]
-    return [
-        np.ascontiguousarray(bits)[..., None].view(half) for bits in np.broadcast_arrays(*registers)
-    ]
+    return halves_of(line.parts["type"].removesuffix("x2"), *registers)
 
 
 @opcode(*(f"set.{template % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for template in _ORDERS))
@@ -258,7 +212,7 @@ def _set(line: Binder) -> Step:
 
     def function(a: Array, b: Array, *third: Array) -> Array:
         holds = compare(a, b)
-        return np.where(_JOIN[line.parts["bool"]](holds, *third) if third else holds, yes, no)
+        return np.where(JOIN[line.parts["bool"]](holds, *third) if third else holds, yes, no)
 
     return line.computed(function, [kind, kind, *_third(line)], result)
 
@@ -271,7 +225,7 @@ def _set_pair(line: Binder) -> Step:
     def function(a: Array, b: Array, *third: Array) -> Array:
         holds = compare(*_halves(line, a, b))
         if third:
-            holds = _JOIN[line.parts["bool"]](holds, third[0][..., None])
+            holds = JOIN[line.parts["bool"]](holds, third[0][..., None])
         return np.where(holds, yes, no).view(np.uint32)[..., 0]
 
     return line.computed(function, ["b32", "b32", *_third(line)], "b32")

@@ -20,18 +20,23 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.numbers import arithmetic
-from gpu_emulator.numbers.arithmetic import approximate, packed
+from gpu_emulator.numbers.arithmetic import (
+    JOIN,
+    approximate,
+    compare_floats,
+    halves_of,
+    packed,
+    pair_of,
+)
 from gpu_emulator.numbers.conversion import convert, convert_randomly
-from gpu_emulator.numbers.formats import from_float64, to_float32
+from gpu_emulator.numbers.formats import from_float64
 from gpu_emulator.sass.binder import Binder, bound, computed, immediate, opcode
-from gpu_emulator.sass.instructions.integers import JOIN
 from gpu_emulator.sass.listing import Operand
 from gpu_emulator.steps import Array, Reader, Registers, Step
 from gpu_emulator.values import NotExecutable
 
 _FORMS = "checks/sass_forms.py"
 _ROUND = "?{rounding:RM|RP|RZ}"
-_LOW = np.uint32(0xFFFF)
 _APPROXIMATE = f"approximate, as PTX's {{}} here; {_FORMS}"
 _ROUNDINGS = {"": "rn", "RM": "rm", "RP": "rp", "RZ": "rz"}
 
@@ -173,30 +178,11 @@ def _without_nan(line: Binder) -> None:
 
 
 _ORDERED = "F|LT|EQ|LE|GT|NE|GE|NUM|NAN|LTU|EQU|LEU|GTU|NEU|GEU|T"
-_COMPARE: dict[str, Any] = {
-    "LT": np.less, "EQ": np.equal, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
-}  # fmt: skip
-
-
-def _compared(name: str, a: Array, b: Array) -> Array:
-    """A comparison of floats: `U` holds where one is a NaN, too."""
-    lost = np.isnan(a) | np.isnan(b)
-    if name in ("F", "T"):
-        return np.full(lost.shape, name == "T")
-    if name in ("NUM", "NAN"):
-        return lost if name == "NAN" else ~lost
-    if name in ("NE", "NEU"):
-        return (a != b) & ~lost if name == "NE" else (a != b) | lost
-    holds: Array = _COMPARE[name.removesuffix("U")](a, b)
-    return holds | lost if name.endswith("U") else holds
-
-
-def _flushed(values: Array) -> Array:
-    """Subnormal numbers of f32 as zeros."""
-    return arithmetic.flush(values.view(np.uint32), "f32").view(np.float32)
-
-
 _JOINED = ".{join:AND|OR|XOR}"
+
+
+def _comparison(line: Binder) -> Callable[[Array, Array], Array]:
+    return compare_floats(line.parts["compare"].lower(), ftz=bool(line.parts.get("ftz")))
 
 
 @opcode(
@@ -205,11 +191,11 @@ _JOINED = ".{join:AND|OR|XOR}"
     evidence=f"PTX ISA: setp.f32, setp.f64; {_FORMS}",
 )  # fmt: skip
 def _compare(line: Binder) -> Step:
-    name, join, ftz = line.parts["compare"], JOIN[line.parts["join"]], line.parts.get("ftz")
+    compare, join = _comparison(line), JOIN[line.parts["join"].lower()]
     kind = "f64" if line.base == "DSETP" else "f32"
 
     def function(a: Array, b: Array, third: Array) -> tuple[Array, Array]:
-        holds = _compared(name, _flushed(a), _flushed(b)) if ftz else _compared(name, a, b)
+        holds = compare(a, b)
         return join(holds, third), join(~holds, third)
 
     return bound(line, f"pred pred = -|{kind} -|{kind} pred", function)
@@ -219,11 +205,10 @@ def _compare(line: Binder) -> Step:
     f"FSET.BF.{{compare:{_ORDERED}}}?{{ftz:FTZ}}{_JOINED}", evidence=f"PTX ISA: set.f32; {_FORMS}"
 )
 def _compare_to_float(line: Binder) -> Step:
-    name, join, ftz = line.parts["compare"], JOIN[line.parts["join"]], line.parts.get("ftz")
+    compare, join = _comparison(line), JOIN[line.parts["join"].lower()]
 
     def function(a: Array, b: Array, third: Array) -> Array:
-        holds = _compared(name, _flushed(a), _flushed(b)) if ftz else _compared(name, a, b)
-        return np.where(join(holds, third), np.float32(1), np.float32(0))
+        return np.where(join(compare(a, b), third), np.float32(1), np.float32(0))
 
     return bound(line, "b32 = -|f32 -|f32 pred", function)
 
@@ -247,52 +232,44 @@ def _compare_for_extremum(line: Binder) -> Step:
 @opcode(
     "FMNMX?{ftz:FTZ}?{nan:NAN}?{xorsign:XORSIGN}", evidence=f"PTX ISA: min.f32, max.f32; {_FORMS}"
 )
-def _extremum(line: Binder) -> Step:
-    """The signs that `.XORSIGN` multiplies are those before the magnitudes."""
-    _without_magnitudes(line)
-    operation = partial(arithmetic.extremum, "f32", **_options(line.parts))
-
-    def function(a: Array, b: Array, is_least: Array) -> Array:
-        return _chosen(operation, is_least, a.view(np.uint32), b.view(np.uint32))
-
-    return bound(line, "b32 = -|f32 -|f32 pred", function)
-
-
 @opcode(
     "FMNMX3?{ftz:FTZ}?{nan:NAN}",
     evidence="PTX ISA: min.f32, max.f32 with three operands, of which ptxas makes it for sm_100a",
 )
-def _extremum_of_three(line: Binder) -> Step:
-    operation = partial(arithmetic.extremum, "f32", **_options(line.parts))
+def _extremum(line: Binder) -> Step:
+    """The signs that `.XORSIGN` multiplies are those before the magnitudes."""
+    _without_magnitudes(line)
+    operation, count = _extremum_of(line, "f32"), 3 if line.base == "FMNMX3" else 2
 
-    def function(a: Array, b: Array, c: Array, is_least: Array) -> Array:
-        two = _chosen(operation, is_least, a.view(np.uint32), b.view(np.uint32))
-        return _chosen(operation, is_least, two, c.view(np.uint32))
+    def function(*operands: Array) -> Array:
+        *values, is_least = operands
+        return operation(is_least, *(value.view(np.uint32) for value in values))
 
-    return bound(line, "b32 = -|f32 -|f32 -|f32 pred", function)
+    return bound(line, f"b32 = {'-|f32 ' * count}pred", function)
 
 
-def _options(parts: dict[str, str]) -> dict[str, Any]:
-    return {name: True for name in ("ftz", "nan", "xorsign") if parts.get(name)}
+def _extremum_of(line: Binder, kind: str) -> Callable[..., Array]:
+    """A function of a predicate and the bits of numbers: the least where it holds."""
+    how: dict[str, Any] = {n: True for n in ("ftz", "nan", "xorsign") if line.parts.get(n)}
+    operation = partial(arithmetic.extremum, kind, **how)
+
+    def choose(is_least: Array, *operands: Array) -> Array:
+        if is_least.all() or not is_least.any():
+            return operation(*operands, largest=not is_least.any())
+        least, greatest = (operation(*operands, largest=largest) for largest in (False, True))
+        return np.where(is_least, least, greatest)
+
+    return choose
 
 
 def _without_magnitudes(line: Binder) -> None:
-    if not line.parts["xorsign"]:
+    if not line.parts.get("xorsign"):
         return
     first, *operands, last = line.operands
     # The listing has a constant with its sign.
     if not all(x.kind == "number" or (x.is_absolute and not x.sign) for x in operands):
         raise line.refuse()
     line.operands = (first, *(replace(x, is_absolute=False) for x in operands), last)
-
-
-def _chosen(operation: Callable[..., Array], is_least: Array, *operands: Array) -> Array:
-    if is_least.all():
-        return operation(*operands, largest=False)
-    if not is_least.any():
-        return operation(*operands, largest=True)
-    least, greatest = (operation(*operands, largest=largest) for largest in (False, True))
-    return np.where(is_least, least, greatest)
 
 
 @opcode("FSEL|UFSEL?{ftz:FTZ}", evidence=f"PTX ISA: selp.f32, slct.ftz; {_FORMS}")
@@ -320,20 +297,18 @@ def _needs_more(a: Array, b: Array) -> Array:
     return ~(regular & (above > -100) & (np.abs(above - below) < 124))
 
 
-_FUNCTIONS = {
-    "EX2": "ex2", "LG2": "lg2", "RCP": "rcp", "RSQ": "rsqrt", "SQRT": "sqrt", "TANH": "tanh",
-}  # fmt: skip
-
-
 @opcode(
     "MUFU.{name:EX2|LG2|RCP|RSQ|SQRT|TANH}",
     evidence=_APPROXIMATE.format("ex2.approx.ftz.f32 and others"),
 )
 def _approximately(line: Binder) -> Step:
-    function = partial(
-        approximate, _FUNCTIONS[line.parts["name"]], "f32", ftz=line.parts["name"] != "TANH"
-    )
+    function = _function(line, "f32", ftz=line.parts["name"] != "TANH")
     return bound(line, "b32 = -|f32", lambda a: function(a.view(np.uint32)))
+
+
+def _function(line: Binder, kind: str, *, ftz: bool) -> Callable[[Array], Array]:
+    name = line.parts["name"].lower()
+    return partial(approximate, {"rsq": "rsqrt"}.get(name, name), kind, ftz=ftz)
 
 
 @opcode("MUFU.{name:SIN|COS}", evidence=_APPROXIMATE.format("sin.approx.f32, cos.approx.f32"))
@@ -373,8 +348,7 @@ def _of_upper_halves(line: Binder) -> Step:
 )
 def _approximately_half(line: Binder) -> Step:
     kind = line.parts["type"].lower()
-    ftz = line.parts["name"] == "EX2" and kind == "bf16"
-    function = partial(approximate, _FUNCTIONS[line.parts["name"]], kind, ftz=ftz)
+    function = _function(line, kind, ftz=line.parts["name"] == "EX2" and kind == "bf16")
     read = _part(line, line.operands[1], 16)
     line.operands = line.operands[:1]
     return _step(line, lambda a: function(a).astype(np.uint32), [read])
@@ -392,16 +366,9 @@ def _part(line: Binder, operand: Operand, width: int) -> Reader:
 
 
 def _step(line: Binder, function: Callable[..., Array], readers: list[Reader]) -> Step:
-    """A pure step with one register as its result."""
-    ((slot,),) = line.results(line.operands[:1], ["b32"])
-
-    def run(registers: Registers) -> None:
-        registers[slot] = function(*[read(registers) for read in readers])
-
-    return Step(run, (slot,), is_pure=True, for_warps=line.is_of_warps(line.operands[:1]))
-
-
-_PAIR = np.uint32(0x0001_0001)
+    """A pure step with one register as its result, and operands that are read already."""
+    line.operands = line.operands[:1]
+    return bound(line, "b32 =", function, readers)
 
 
 def _halves(line: Binder, count: int, kind: str) -> list[Reader]:
@@ -419,16 +386,11 @@ def _halves(line: Binder, count: int, kind: str) -> list[Reader]:
             if not pending or pending[0].kind != "number":
                 raise line.refuse(operand)
             high, low = (_half(line, x, kind) for x in (operand, pending.pop(0)))
-            readers.append(_constant(high << 16 | low))
+            readers.append(partial(lambda word, _: word, np.array([[high << 16 | low]], np.uint32)))
         else:
             readers.append(_half_pair(line, operand))
     line.operands = (result, *pending)
     return readers
-
-
-def _constant(number: int) -> Reader:
-    word = np.array([[number]], np.uint32)
-    return lambda _: word
 
 
 def _half(line: Binder, operand: Operand, kind: str) -> int:
@@ -454,7 +416,7 @@ def _half_pair(line: Binder, operand: Operand) -> Reader:
     def read(registers: Registers) -> Array:
         value = plain(registers)
         if which:
-            value = ((value >> shift) & _LOW) * _PAIR
+            value = ((value >> shift) & np.uint32(0xFFFF)) * np.uint32(0x0001_0001)
         return value & keep ^ turn
 
     return read
@@ -476,22 +438,13 @@ _BF = "?{type:BF16_V2}"
 def _half_arithmetic(line: Binder) -> Step:
     kind = _half_kind(line)
     function, count = _ARITHMETIC[line.base[1:-1]]
-    operation: Callable[..., Array] = partial(function, kind, **_how(line.parts))
     if line.parts.get("oob"):
-        operation = partial(_within_bounds, operation)
+        function = arithmetic.fma_within_bounds
+    operation = partial(function, kind, **_how(line.parts))
     readers = _halves(line, count, kind)
     if len(line.operands) != 1:
         raise line.refuse()
     return _step(line, partial(packed, operation, 16), readers)
-
-
-# The NaN that tensor copies put where there is nothing (an H200 does; of f16 and bf16 alike).
-_OUT_OF_BOUNDS = np.uint16(0x7FF7)
-
-
-def _within_bounds(operation: Callable[..., Array], a: Array, b: Array, c: Array) -> Array:
-    lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
-    return np.where(lost, np.uint16(0), operation(a, b, c))
 
 
 @opcode("HADD2.F32?{sat:SAT}", evidence=f"PTX ISA: cvt.f32.f16; {_FORMS}")
@@ -521,48 +474,37 @@ def _half_extremum(line: Binder) -> Step:
     if count == 3 and line.parts["xorsign"]:
         raise line.refuse()
     _without_magnitudes(line)
-    operation = partial(arithmetic.extremum, kind, **_options(line.parts))
+    operation = _extremum_of(line, kind)
     readers = _halves(line, count, kind)
     if len(line.operands) != 2:
         raise line.refuse()
     is_least = line.read(line.operands[1], "pred")
 
-    def function(a: Array, *more: Array) -> Array:
-        *others, least = more
-
-        def whole(*operands: Array, largest: bool) -> Array:
-            return packed(partial(operation, largest=largest), 16, *operands)
-
-        for b in others:
-            a = _chosen(whole, least, a, b)
-        return a
+    def function(*operands: Array) -> Array:
+        *values, least = operands
+        return packed(partial(operation, least[..., None]), 16, *values)
 
     return _step(line, function, [*readers, is_least])
 
 
-def _half_comparisons(
-    line: Binder, operands: int
-) -> tuple[Callable[..., tuple[Array, Array]], list[Reader]]:
-    """A function of both operands and a predicate that compares the lower halves, and the upper."""
-    kind, name, join = _half_kind(line), line.parts["compare"], JOIN[line.parts["join"]]
-    ftz = line.parts["ftz"]
-    results, line.operands = line.operands[:operands], line.operands[operands - 1 :]
+def _half_comparisons(line: Binder) -> tuple[Callable[..., Array], list[Reader]]:
+    """A function of both operands and a predicate that compares the lower halves, and the upper.
+
+    What is left of the line are its results.
+    """
+    kind, compare, join = _half_kind(line), _comparison(line), JOIN[line.parts["join"].lower()]
+    count = 1 + (line.base == "HSETP2")
+    results, line.operands = line.operands[:count], line.operands[count - 1 :]
     readers = _halves(line, 2, kind)
     if len(line.operands) != 2:
         raise line.refuse()
     readers.append(line.read(line.operands[1], "pred"))
     line.operands = results
 
-    def compare(a: Array, b: Array, third: Array) -> tuple[Array, Array]:
-        answers = []
-        for shift in (np.uint32(0), np.uint32(16)):
-            halves = [(x >> shift).astype(np.uint16) for x in (a, b)]
-            if ftz:
-                halves = [arithmetic.flush(x, kind) for x in halves]
-            answers.append(join(_compared(name, *(to_float32(x, kind) for x in halves)), third))
-        return answers[0], answers[1]
+    def holds(a: Array, b: Array, third: Array) -> Array:
+        return join(compare(*halves_of(kind, a, b)), third[..., None])
 
-    return compare, readers
+    return holds, readers
 
 
 @opcode(
@@ -571,14 +513,13 @@ def _half_comparisons(
 )
 def _half_compare(line: Binder) -> Step:
     """The first predicate is of the lower halves, the second of the upper ones."""
-    compare, readers = _half_comparisons(line, 2)
-    (first,), (second,) = line.results(line.operands, ["pred", "pred"])
+    compare, readers = _half_comparisons(line)
 
-    def run(registers: Registers) -> None:
-        registers[first], registers[second] = compare(*[read(registers) for read in readers])
+    def both(*values: Array) -> tuple[Array, Array]:
+        holds = compare(*values)
+        return holds[..., 0], holds[..., 1]
 
-    for_warps = line.is_of_warps(line.operands)
-    return Step(run, (first, second), is_pure=True, for_warps=for_warps)
+    return bound(line, "pred pred =", both, readers)
 
 
 @opcode(
@@ -591,12 +532,10 @@ def _half_set(line: Binder) -> Step:
     one = 0xFFFF
     if line.parts["form"]:
         one = 0x3F80 if line.parts["type"] else 0x3C00
-    compare, readers = _half_comparisons(line, 1)
-    low, high = np.uint32(one), np.uint32(one << 16)
+    compare, readers = _half_comparisons(line)
 
     def function(*values: Array) -> Array:
-        first, second = compare(*values)
-        return np.where(first, low, np.uint32(0)) | np.where(second, high, np.uint32(0))
+        return np.where(compare(*values), np.uint16(one), np.uint16(0)).view(np.uint32)[..., 0]
 
     return _step(line, function, readers)
 
@@ -637,21 +576,18 @@ def _converted(line: Binder, to: str, source: str, how: dict[str, Any]) -> Step:
         raise line.refuse()
     function: Callable[..., Array] = partial(convert, to=to, source=source, **how)
     read = _source(line, line.operands[1], source)
-    wide = to.endswith("64")
-    (slots,) = line.results(line.operands[:1], ["b64" if wide else "b32"])
     signed = np.dtype(f"i{max(int(to.lstrip('bfsu')) // 8, 1)}") if to.startswith("s") else None
 
-    def run(registers: Registers) -> None:
-        value = function(read(registers))
-        if wide:
-            registers[slots[0]] = value.astype(np.uint32)
-            registers[slots[1]] = (value >> np.uint64(32)).astype(np.uint32)
-        elif signed is not None:
-            registers[slots[0]] = value.view(signed).astype(np.int32).view(np.uint32)
-        else:
-            registers[slots[0]] = value.astype(np.uint32)
+    def run(a: Array) -> Array:
+        value = function(a)
+        if value.dtype.itemsize == 8:
+            return value
+        if signed is not None:
+            return value.view(signed).astype(np.int32)
+        return value.astype(np.uint32)
 
-    return Step(run, slots, is_pure=True, for_warps=line.is_of_warps(line.operands[:1]))
+    line.operands = line.operands[:1]
+    return bound(line, "b64 =" if to.endswith("64") else "b32 =", run, [read])
 
 
 _FLOAT = "F16|BF16|F32|F64"
@@ -720,27 +656,50 @@ def _only_zero(line: Binder, operand: Operand) -> None:
         raise line.refuse(operand)
 
 
+def _pair_of_two(line: Binder, to: str, width: int) -> Step:
+    """The first operand, an f32, goes to the upper part, the second to the lower one."""
+    function = _conversion(line, to, "f32")
+
+    def run(a: Array, b: Array) -> Array:
+        return pair_of(function(a.view(np.uint32)), function(b.view(np.uint32)), width)
+
+    return _step(line, lambda a, b: run(a, b).astype(np.uint32), _singles(line))
+
+
+def _pair_of_pair(
+    line: Binder, to: str, source: str, widths: tuple[int, int], read: Reader
+) -> Step:
+    """Both parts of a register, of as many bits as the second width, to the first."""
+    own, width = widths
+    function, part = _conversion(line, to, source), np.dtype(f"u{width // 8}")
+
+    def run(a: Array) -> Array:
+        low, high = (function((a >> a.dtype.type(n)).astype(part)) for n in (0, width))
+        return pair_of(high, low, own).astype(np.uint32)
+
+    return _step(line, run, [read])
+
+
+def _singles(line: Binder) -> list[Reader]:
+    if len(line.operands) != 3:
+        raise line.refuse()
+    return [line.read(operand, "f32", "-|") for operand in line.operands[1:]]
+
+
 @opcode(
     f"F2FP{_RELU}.{{to:F16|BF16}}.F32.{{way:PACK_AB|MERGE_C}}?{{rounding:RZ}}",
     f"F2FP{_RELU}?{{to:BF16}}.{{way:PACK_AB|MERGE_C}}?{{rounding:RZ}}",
     evidence=f"PTX ISA: cvt.f16x2.f32, cvt.bf16x2.f32; {_FORMS}",
 )
 def _pack_halves(line: Binder) -> Step:
-    """The first operand becomes the upper half, the second the lower one."""
     kind = _FORMATS[line.parts["to"] or "F16"]
-    function = _conversion(line, kind, "f32")
+    if line.parts["way"] == "PACK_AB":
+        return _pair_of_two(line, kind, 16)
     if len(line.operands) != 3:
         raise line.refuse()
-    if line.parts["way"] == "MERGE_C":
-        _only_zero(line, line.operands[2])
-        read = line.read(line.operands[1], "f32", "-|")
-        return _step(line, lambda a: function(a.view(np.uint32)).astype(np.uint32), [read])
-
-    def run(a: Array, b: Array) -> Array:
-        high, low = (function(x.view(np.uint32)).astype(np.uint32) for x in (a, b))
-        return high << np.uint32(16) | low
-
-    return bound(line, "b32 = -|f32 -|f32", run)
+    _only_zero(line, line.operands[2])
+    function, read = _conversion(line, kind, "f32"), line.read(line.operands[1], "f32", "-|")
+    return _step(line, lambda a: function(a.view(np.uint32)).astype(np.uint32), [read])
 
 
 @opcode(
@@ -753,8 +712,7 @@ def _pack_by_chance(line: Binder) -> Step:
 
     def run(a: Array, b: Array, random: Array) -> Array:
         high = convert_randomly(a.view(np.uint32), kind, random >> np.uint32(16), **how)
-        low = convert_randomly(b.view(np.uint32), kind, random, **how)
-        return high.astype(np.uint32) << np.uint32(16) | low
+        return pair_of(high, convert_randomly(b.view(np.uint32), kind, random, **how), 16)
 
     return bound(line, "b32 = -|f32 -|f32 b32", run)
 
@@ -770,19 +728,11 @@ def _to_tf32(line: Binder) -> Step:
     evidence=f"PTX ISA: cvt.e4m3x2.f32 and others; {_FORMS}",
 )
 def _pack_octets(line: Binder) -> Step:
-    function: Callable[..., Array] = partial(
-        convert, to=_SMALL[line.parts["to"]], source="f32", **_how(line.parts)
-    )
     if len(line.operands) != 4:
         raise line.refuse()
     _only_zero(line, line.operands[3])
     line.operands = line.operands[:3]
-
-    def run(a: Array, b: Array) -> Array:
-        high, low = (function(x.view(np.uint32)).astype(np.uint32) for x in (a, b))
-        return high << np.uint32(8) | low
-
-    return bound(line, "b32 = -|f32 -|f32", run)
+    return _pair_of_two(line, _SMALL[line.parts["to"]], 8)
 
 
 @opcode(
@@ -790,20 +740,11 @@ def _pack_octets(line: Binder) -> Step:
     evidence=f"PTX ISA: cvt.e4m3x2.f16x2 and others; {_FORMS}",
 )
 def _octets_of_halves(line: Binder) -> Step:
-    source = _FORMATS[line.parts["source"]]
-    function: Callable[..., Array] = partial(
-        convert, to=_SMALL[line.parts["to"]], source=source, **_how(line.parts)
-    )
     if len(line.operands) != 3:
         raise line.refuse()
     _only_zero(line, line.operands[2])
-    line.operands = line.operands[:2]
-
-    def run(a: Array) -> Array:
-        low, high = (function((a >> np.uint32(n)).astype(np.uint16)) for n in (0, 16))
-        return high.astype(np.uint32) << np.uint32(8) | low
-
-    return bound(line, "b32 = b32", run)
+    to, source = _SMALL[line.parts["to"]], _FORMATS[line.parts["source"]]
+    return _pair_of_pair(line, to, source, (8, 16), line.read(line.operands[1], "b32"))
 
 
 # 0x7f7f, as an f32 in the listing: 1 and 1, of ue8m0.
@@ -816,25 +757,13 @@ _ONES = "4.5736980577097704378e-41.H0"
 )
 def _halves_of_octets(line: Binder) -> Step:
     """A third operand scales both: ptxas gives it for bf16, and it is known where it is 1."""
-    kind = _FORMATS[line.parts["to"]]
-    function: Callable[..., Array] = partial(
-        convert, to=kind, source=_SMALL[line.parts["source"]], **_how(line.parts)
-    )
     if len(line.operands) not in (2, 3) or any(x.text != _ONES for x in line.operands[2:]):
         raise line.refuse()
-    read = _part(line, line.operands[1], 16)
-
-    def run(a: Array) -> Array:
-        low, high = (function((a >> np.uint16(n)).astype(np.uint8)) for n in (0, 8))
-        return high.astype(np.uint32) << np.uint32(16) | low
-
-    return _step(line, run, [read])
+    to, source = _FORMATS[line.parts["to"]], _SMALL[line.parts["source"]]
+    return _pair_of_pair(line, to, source, (16, 8), _part(line, line.operands[1], 16))
 
 
-@opcode(
-    "F2IP.U8.F32{_TO_WHOLE}.NTZ".replace("{_TO_WHOLE}", _TO_WHOLE),
-    evidence=f"PTX ISA: cvt.sat.u8.f32; {_FORMS}",
-)
+@opcode(f"F2IP.U8.F32{_TO_WHOLE}.NTZ", evidence=f"PTX ISA: cvt.sat.u8.f32; {_FORMS}")
 def _pack_octet(line: Binder) -> Step:
     """One octet; what the other operands do is known where they are zero."""
     if len(line.operands) != 4:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import dp2a, dp4a, packed
-from gpu_emulator.numbers.conversion import pack_integers
+from gpu_emulator.numbers.arithmetic import COMPARE, JOIN, dp2a, dp4a, packed
+from gpu_emulator.numbers.conversion import convert, pack_integers
 from gpu_emulator.numbers.integers import (
+    bit_mask,
     count_ones,
-    leading_zeros,
+    distance,
+    extended,
+    find_highest,
+    funnel,
     reversed_bits,
-    shifted_left,
-    shifted_right,
+    saturated,
 )
 from gpu_emulator.sass.binder import Binder, bound, computed, opcode
-from gpu_emulator.steps import Array, Step
+from gpu_emulator.steps import DTYPES, Array, Step
 
 _NAK = "Mesa NAK (MIT), reference"
 _FALSE = np.zeros((1, 1), np.bool_)
@@ -83,8 +84,7 @@ def _add_saturated(line: Binder) -> Step:
     more = _literally(line, range(1, len(line.operands)))
 
     def function(a: Array, b: Array) -> Array:
-        total = a.astype(np.int64) + b + more
-        return np.clip(total, -(1 << 31), (1 << 31) - 1).astype(np.int32)
+        return saturated(a.astype(np.int64) + b + more)
 
     return bound(line, "b32 = ~s32 ~s32", function)
 
@@ -171,10 +171,7 @@ computed("BREV|UBREV", signature="b32 = b32", evidence="PTX ISA: brev")(reversed
     evidence="PTX ISA: bfind",
 )  # fmt: skip
 def _find_highest(parts: dict[str, str], a: Array) -> Array:
-    unsigned = a if parts["type"] else np.where(a >> np.uint32(31), ~a, a)
-    zeros = leading_zeros(unsigned)
-    place = zeros if parts["shift"] else np.uint32(31) - zeros
-    return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
+    return find_highest(a if parts["type"] else a.view(np.int32), from_top=bool(parts["shift"]))
 
 
 @computed(
@@ -182,10 +179,7 @@ def _find_highest(parts: dict[str, str], a: Array) -> Array:
     evidence="PTX ISA: szext",
 )  # fmt: skip
 def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
-    width = b & np.uint32(31) if parts["wrap"] else np.minimum(b, np.uint32(32))
-    room = np.uint32(32) - width
-    moved = shifted_left(a, room)
-    return shifted_right(moved if parts["type"] else moved.view(np.int32), room)
+    return extended(a if parts["type"] else a.view(np.int32), b, wraps=bool(parts["wrap"]))
 
 
 @computed(
@@ -193,10 +187,7 @@ def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
     evidence="PTX ISA: bmsk",
 )  # fmt: skip
 def _bit_mask(parts: dict[str, str], place: Array, width: Array) -> Array:
-    if parts["wrap"]:
-        place, width = place & np.uint32(31), width & np.uint32(31)
-    ones = ~shifted_left(np.full_like(width, 0xFFFF_FFFF), np.minimum(width, np.uint32(32)))
-    return shifted_left(ones + np.zeros_like(place), place)
+    return bit_mask(place, width, wraps=bool(parts["wrap"]))
 
 
 @computed(
@@ -204,17 +195,9 @@ def _bit_mask(parts: dict[str, str], place: Array, width: Array) -> Array:
     by_parts=True, evidence=f"PTX ISA: shf, shl, shr; {_NAK}: Shf",
 )  # fmt: skip
 def _funnel(parts: dict[str, str], low: Array, amount: Array, high: Array) -> Array:
-    """Shift both registers as one number; the amount is at most what the type has bits."""
-    bits = np.uint32(int(parts["type"][1:]))
-    amount = amount & (bits - np.uint32(1)) if parts["wrap"] else np.minimum(amount, bits)
-    whole = low.astype(np.uint64) | high.astype(np.uint64) << _WORD
-    if parts["way"] == "L":
-        moved = shifted_left(whole, amount)
-    elif parts["type"][0] == "S":
-        moved = shifted_right(whole.view(np.int64), amount).view(np.uint64)
-    else:
-        moved = shifted_right(whole, amount)
-    return (moved >> _WORD if parts["half"] else moved).astype(np.uint32)
+    is_left, wraps, is_upper = parts["way"] == "L", bool(parts["wrap"]), bool(parts["half"])
+    kind = parts["type"].lower()
+    return funnel(low, high, amount, kind, is_left=is_left, wraps=wraps, is_upper=is_upper)
 
 
 @opcode("LEA|ULEA?{half:HI}?{x:X}?{sign:SX32}", evidence=f"{_NAK}: Lea, LeaX")
@@ -248,15 +231,6 @@ def _shift_and_add(line: Binder) -> Step:
     return bound(line, form, function)
 
 
-_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "LT": np.less, "EQ": np.equal, "LE": np.less_equal, "GT": np.greater, "NE": np.not_equal,
-    "GE": np.greater_equal, "F": lambda a, b: np.zeros((a + b).shape, np.bool_),
-    "T": lambda a, b: np.ones((a + b).shape, np.bool_),
-}  # fmt: skip
-JOIN: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.logical_xor}
-"""How a comparison and a predicate are joined."""
-
-
 @opcode(
     "ISETP|UISETP.{compare:F|LT|EQ|LE|GT|NE|GE|T}?{type:U32}.{join:AND|OR|XOR}?{ex:EX}",
     "ISETP|UISETP.{compare:F|LT|EQ|LE|GT|NE|GE|T}.{type:U64|S64}.{join:AND|OR|XOR}",
@@ -265,7 +239,7 @@ JOIN: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.lo
 def _compare(line: Binder) -> Step:
     """`.EX` compares the upper halves, and has the result of the lower ones."""
     name, is_extended = line.parts["compare"], line.parts.get("ex")
-    compare, join = _COMPARE[name], JOIN[line.parts["join"]]
+    compare, join = COMPARE[name.lower()], JOIN[line.parts["join"].lower()]
     kind = line.parts["type"].lower() or "s32"
 
     def function(a: Array, b: Array, third: Array, *lower: Array) -> tuple[Array, Array]:
@@ -376,11 +350,10 @@ def _add_octets(line: Binder) -> Step:
 def _octets_apart(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     kind = np.uint8 if parts["type"] else np.int8
 
-    def distance(x: Array, y: Array) -> Array:
-        x, y = x.view(kind), y.view(kind)
-        return (np.maximum(x, y) - np.minimum(x, y)).view(np.uint8)
+    def of_octets(x: Array, y: Array) -> Array:
+        return distance(x.view(kind), y.view(kind)).view(np.uint8)
 
-    apart = packed(distance, 8, a, b)
+    apart = packed(of_octets, 8, a, b)
     if not parts["sum"]:
         return apart
     octets = [apart >> np.uint32(8 * n) & np.uint32(0xFF) for n in range(4)]
@@ -413,7 +386,7 @@ def _sum_then_extremum(line: Binder) -> Step:
 )  # fmt: skip
 def _absolute_difference(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     x, y = (a, b) if parts["type"] else (a.view(np.int32), b.view(np.int32))
-    return (np.maximum(x, y) - np.minimum(x, y)).view(np.uint32) + c
+    return distance(x, y).view(np.uint32) + c
 
 
 @computed(
@@ -438,9 +411,8 @@ def _dot_product_2(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array
     evidence="PTX ISA: cvt.sat",
 )  # fmt: skip
 def _saturate(parts: dict[str, str], a: Array) -> Array:
-    limits = np.iinfo(f"{'i' if parts['to'][0] == 'S' else 'u'}{int(parts['to'][1:]) // 8}")
-    value = a.view(np.int32) if parts["type"] == "S32" else a
-    return np.clip(value.astype(np.int64), limits.min, limits.max).astype(np.int32)
+    to, source = parts["to"].lower(), parts["type"].lower()
+    return convert(a, to, source, sat=True).view(DTYPES[to]).astype(np.int32)
 
 
 @opcode(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from gpu_emulator.numbers.integers import permuted
+from gpu_emulator.numbers.integers import looked_up, permuted
 from gpu_emulator.sass.binder import RETURN, Binder, acting, bound, computed, immediate, opcode
 from gpu_emulator.sass.listing import Operand
 from gpu_emulator.state.lanes import of_leaders
@@ -189,41 +187,12 @@ def table_of(line: Binder, operand: Operand) -> int:
     return int(value[0, 0])
 
 
-def looked_up(table: int) -> Callable[[Array, Array, Array], Array]:
-    """Bit by bit, bit 4a + 2b + c of a table."""
-
-    def function(a: Array, b: Array, c: Array) -> Array:
-        rows = [row for row in range(8) if table >> row & 1]
-        if not rows:
-            return np.zeros_like(a) if a.dtype != np.bool_ else np.zeros((1, 1), np.bool_)
-        result: Any = None
-        for row in rows:
-            x = a if row & 4 else ~a
-            y = b if row & 2 else ~b
-            z = c if row & 1 else ~c
-            term = x & y & z
-            result = term if result is None else result | term
-        return np.asarray(result)
-
-    return function
-
-
-_COMMON: dict[int, Callable[[Array, Array, Array], Array]] = {
-    0xC0: lambda a, b, _: a & b, 0xFC: lambda a, b, _: a | b, 0x3C: lambda a, b, _: a ^ b,
-    0x30: lambda a, b, _: a & ~b, 0x33: lambda _, b, __: ~b, 0x0F: lambda a, _, __: ~a,
-    0x80: lambda a, b, c: a & b & c, 0xFE: lambda a, b, c: a | b | c,
-    0x96: lambda a, b, c: a ^ b ^ c, 0xF8: lambda a, b, c: a | b & c,
-    0xE2: lambda a, b, c: a & b | c & ~b, 0xB8: lambda a, b, c: a & ~b | b & c,
-    0xCA: lambda a, b, c: a & b | ~a & c,
-}  # fmt: skip
-
-
 @opcode("LOP3|ULOP3.LUT?{join:PAND}", evidence="PTX ISA: lop3")
 def _logic(line: Binder) -> Step:
     *operands, table, _ = line.operands
     line.operands = (*operands, line.operands[-1])
     number = table_of(line, table)
-    function = _COMMON.get(number, looked_up(number))
+    function = looked_up(number)
     join = np.logical_and if line.parts["join"] else np.logical_or
     if operands[0].kind not in ("P", "UP"):
         # What is joined with the predicate goes to no result.
