@@ -465,7 +465,8 @@ def _launch_of(source: str, metadata: Mapping[str, object]) -> str | None:
     if not function or not isinstance(signature, dict) or not isinstance(constants, dict):
         return None
     arguments = []
-    for name, kind in signature.items():
+    # Triton 3.2 - 3.3 leave constants out of the signature.
+    for name, kind in {**signature, **dict.fromkeys(constants, "constexpr")}.items():
         if name in constants or kind == "constexpr":
             value = repr(constants.get(name))
         elif str(kind).startswith("*") and str(kind)[1:] in _TORCH_TYPES:

@@ -93,7 +93,7 @@ def command(options: _VerifyOptions) -> int:
                 tell,
             )
         )
-    judged = [judge(each, seen) for each in planned]
+    judged = judge(planned, seen)
     commands = [
         [command_of(trial, reading.programs[trial.program], folder) for trial in each.trials]
         for each in planned

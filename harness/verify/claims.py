@@ -112,7 +112,7 @@ _WORDS: Sequence[tuple[Outcome, str]] = (
     ),
     (
         Outcome.FAILS,
-        rf"""{_NOT} (?:works?|run|pass)|fail(?:s|ed|ing|ures?)?|errors?(?: out)?|throw(?:s|ing)?
+        rf"""{_NOT} (?:works?|run|pass)|fail(?:s|ed|ing|ures?)?|\w*errors?(?: out)?|throw(?:s|ing)?
         rais(?:es|ed)|broken|breaks?|broke|regress(?:ion|ed|es)?|bad|first seen|[❌✗✘]
         reproduce[sd]?|reproducible|(?:is|are|still) affected|still (?:present|happens|occurs)""",
     ),
@@ -387,7 +387,8 @@ class _Reader:
         for outcome, own in shares:
             for place in _crossed(own):
                 is_placed = place != Place() if outcome is not Outcome.DIFFERS else place.level
-                if is_placed or (outcome in _FAILURES and (is_title or not places)):
+                is_bare = is_title or not (places or part.kind == "heading")
+                if is_placed or (outcome in _FAILURES and is_bare):
                     yield self._claim(part, clause, outcome, place, marks, varies=varies)
 
     def _row(self, part: Prose) -> list[Claim]:

@@ -197,9 +197,9 @@ def _program(
         return Program(line=line, suffix=suffix, text=text, compiler=TRITON)
     if _COMMAND.match(text):
         return "commands"
-    if tree is None and language.startswith("py"):
-        return "Python that cannot be parsed"
-    return "Python without a kernel" if tree and language.startswith("py") else "other text"
+    if language not in ("py", "python", "python3"):
+        return "other text"
+    return "Python without a kernel" if tree else "Python that cannot be parsed"
 
 
 def _parsed(text: str) -> ast.Module | None:

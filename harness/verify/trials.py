@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -16,6 +17,8 @@ from harness.verify.claims import Claim, IssueReading, Outcome, Place, Versions,
 
 ASSUMED_TARGET = exact_target(90)
 """Where an issue names no GPU."""
+_NAME = re.compile(r"\b(?:[A-Z]+[a-z0-9]+){2,}[A-Z]*\b(?<!Error)(?<!Exception)")
+"""Of a pass, or of a file of a compiler: `NVWSInsertAref`."""
 _PTXAS_LEVEL = 3
 """The level at which ptxas optimises where none is named (`ptxas --help`)."""
 
@@ -205,8 +208,21 @@ def _of(version: str, known: Sequence[str]) -> list[str]:
     return [builds[min(int(update), len(builds) - 1)]] if builds and len(update) == 1 else []
 
 
-def judge(planned: Planned, seen: Mapping[Trial, Seen]) -> Judged:
-    """What a claim comes to by what was seen."""
+def judge(planned: Sequence[Planned], seen: Mapping[Trial, Seen]) -> list[Judged]:
+    """What each claim comes to by what was seen.
+
+    A failure that one claim describes is known where another meets it.
+    """
+    known = {
+        row.signature
+        for each in planned
+        for trial in each.trials
+        if trial in seen and (row := seen[trial].failing) and _is_shown(each.claim, seen[trial])
+    }
+    return [_judge(each, seen, known) for each in planned]
+
+
+def _judge(planned: Planned, seen: Mapping[Trial, Seen], known: Collection[str | None]) -> Judged:
     claim = planned.claim
     if planned.why_not:
         return Judged(claim=claim, holds=Holds.UNCHECKED, why=planned.why_not)
@@ -230,6 +246,10 @@ def judge(planned: Planned, seen: Mapping[Trial, Seen]) -> Judged:
     if worst is Holds.NOT and open_:
         worst = Holds.UNCHECKED
         results.append((worst, open_))
+    if worst is Holds.HOLDS and planned.assumed and signature and signature not in known:
+        # Somewhere, anything may fail in some way.
+        worst = Holds.UNCHECKED
+        results.append((worst, f"that this is the failure which is meant is not known: {open_}"))
     why = "; ".join(dict.fromkeys(why for _, why in results))
     return Judged(claim=claim, holds=worst, why=why)
 
@@ -250,8 +270,9 @@ def _judged(claim: Claim, trial: Trial, seen: Mapping[Trial, Seen]) -> tuple[Hol
             return Holds.NOT, said
         if claim.outcome in (Outcome.WRONG, Outcome.DIFFERS):
             return Holds.UNCHECKED, f"{said}, so it is not run"
-        is_so = _shows(claim, what.log + "\n" + row.reason)
-        return (Holds.HOLDS, said) if is_so else (Holds.NOT, f"{said}: another failure")
+        if _is_shown(claim, what) is False:
+            return Holds.NOT, f"{said}: another failure"
+        return Holds.HOLDS, said
     if claim.outcome is Outcome.COMPILE:
         if claim.variation:
             return (Holds.UNCHECKED, f"{where}: it compiles as printed; the claim is of a change")
@@ -277,17 +298,20 @@ def _run_words(row: RunRow) -> str:
     return f"{EVIDENCE[row.on]}: {row.run.value}" + (f": {reason}" if reason else "")
 
 
-def _shows(claim: Claim, printed: str) -> bool:
-    """Whether a failure is the one that the claim tells; any is, where it tells none.
+def _is_shown(claim: Claim, what: Seen) -> bool | None:
+    """Whether a failure is the one that the claim describes; None: it does not tell.
 
-    ptxas always prints its code; other marks depend on how a compiler was built.
+    ptxas always prints its code; other marks depend on how a compiler was built. A pass or a file
+    may stand in a sentence by its name.
     """
+    assert what.failing
+    printed = f"{what.log}\n{what.failing.reason}"
     ours = marks_of(printed)
     for kind, wanted in claim.marks.items():
         found = ours.get(kind, ())
         if found or kind == "code":
             return any(are_alike(one, other) for one in wanted for other in found)
-    return True
+    return any(name in printed for name in _NAME.findall(claim.text)) or None
 
 
 def place_words(trial: Trial) -> str:

@@ -265,6 +265,18 @@ metadata: {'signature': {'in_ptr0': '*bf16', 'out_ptr0': '*fp32', 'ks0': 'fp32',
     assert str(_kernel(clue).target) == "sm_90a"
 
 
+def test_a_constant_that_is_in_no_signature_is_passed_too() -> None:
+    text = (
+        "Triton compilation failed: k\ndef k(x, N: tl.constexpr):\n    pass\n"
+        "metadata: {'signature': {'x': '*i32'}, 'constants': {'N': 16}, 'num_warps': 1, 'cc': 90}\n"
+    )
+    [clue] = read_log(text, []).clues
+    assert clue.kernel
+    assert 'x=torch.empty(elements, device="cuda", dtype=torch.int32), N=16, num_warps=1' in (
+        clue.kernel.files[".py"].decode()
+    )
+
+
 def test_metadata_is_parsed_and_never_evaluated() -> None:
     text = (
         "Triton compilation failed: k\ndef k(x):\n    pass\nmetadata: {'signature': exec('1/0')}\n"

@@ -56,7 +56,7 @@ def test_cuda_means_its_ptxas() -> None:
 )
 def test_what_cannot_be_tried_has_a_reason(text: str, words: str) -> None:
     [one] = planned(text)
-    judged = judge(one, {})
+    [judged] = judge([one], {})
     assert judged.holds is Holds.UNCHECKED
     assert words in judged.why
 
@@ -129,7 +129,8 @@ def judged(text: str, by_version: dict[str, Seen], at: int = 0) -> Judged:
     """The claim `at` this place, where each version gives what is named."""
     one = planned(ON_H100 + text)[at]
     trials: list[Trial] = [*one.trials, *one.otherwise]
-    return judge(one, {trial: by_version[trial.compiler or ""] for trial in trials})
+    [found] = judge([one], {trial: by_version[trial.compiler or ""] for trial in trials})
+    return found
 
 
 @pytest.mark.parametrize(
@@ -187,16 +188,27 @@ def test_a_log_is_held_to_what_the_compiler_prints_here() -> None:
 def test_what_differs_at_one_place_shows_that_the_inputs_can_tell() -> None:
     wrong, works = planned(ON_H100 + "It is wrong on 3.4.0, works on 3.3.1.")
     seen = {wrong.trials[0]: BAD, works.trials[0]: RIGHT}
-    assert judge(works, seen).holds is Holds.HOLDS
-    assert judge(wrong, {**seen, wrong.trials[0]: RIGHT, works.trials[0]: BAD}).holds is Holds.NOT
+    assert [each.holds for each in judge([wrong, works], seen)] == [Holds.HOLDS, Holds.HOLDS]
+    otherwise = {wrong.trials[0]: RIGHT, works.trials[0]: BAD}
+    assert [each.holds for each in judge([wrong, works], otherwise)] == [Holds.NOT, Holds.NOT]
 
 
 def test_what_is_not_seen_on_a_gpu_that_was_assumed_is_not_denied() -> None:
     [one] = planned("It crashes on 3.4.0.")
-    judged = judge(one, {one.trials[0]: OK})
-    assert judged.holds is Holds.UNCHECKED
-    assert "the issue names no GPU" in judged.why
-    assert judge(one, {one.trials[0]: CRASH}).holds is Holds.HOLDS
+    [found] = judge([one], {one.trials[0]: OK})
+    assert found.holds is Holds.UNCHECKED
+    assert "the issue names no GPU" in found.why
+
+
+def test_a_failure_on_a_gpu_that_was_assumed_has_to_be_the_one_that_is_described() -> None:
+    plain, printed = planned(f"On 3.4.0 it crashes in OtherScan.\n\n{LOG}")
+    [trial] = plain.trials
+    assert judge([plain], {trial: CRASH})[0].holds is Holds.UNCHECKED
+    # One claim that describes it is enough for all.
+    assert {each.holds for each in judge([plain, printed], {trial: CRASH})} == {Holds.HOLDS}
+    [by_name] = planned("On 3.4.0 it crashes in ScanOpToLLVM.")
+    inside = Seen(rows=(row(VerdictKind.PASS_FAILURE, "pass ScanOpToLLVM failed"),))
+    assert judge([by_name], {by_name.trials[0]: inside})[0].holds is Holds.HOLDS
 
 
 def test_the_newest_of_another_day_is_not_the_newest_of_today() -> None:
