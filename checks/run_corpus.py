@@ -74,8 +74,6 @@ TARGETS = ("80", "90a", "100a", "120a")
 TRITONS = ("3.9.0", "3.6.0")
 PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.3.73", "13.5.37")
 SEED = 29
-PROGRAMS = 24
-"""The most programs of a grid that are executed, evenly spread over it."""
 CONFIGS = 3
 """So many configs are tried where the first ones do not compile."""
 HOW = CompileOptions(jobs=1, command="checks/run_corpus.py")
@@ -261,7 +259,7 @@ async def run_all(
 ) -> tuple[str, ...]:
     """What could not be captured, in words."""
     trials = trials_of(read_schedules(DEFAULT), races=True)
-    budget = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
+    budget = Budget(max_instructions=INSTRUCTIONS)
     with Store.open(home_dir()) as store:
         try:
             done = await run_selections(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from harness.values.cell import CellId, LaunchLabel
-from harness.values.kernel import Config, ConfigFilter
+from harness.values.cell import INPUTS, CellId, LaunchLabel
+from harness.values.kernel import Config, ConfigFilter, PtxInputs
 from harness.values.row import Facts
 from harness.values.toolchain import (
     BUNDLED,
@@ -73,6 +74,45 @@ def execution_words(*, run: bool, on: str | None = None) -> list[str]:
     return ["--run", "--on", str(on)] if takes_cubins(on) else ["--run"] if run else []
 
 
+_INPUTS = {
+    "--buffer": "buffers",
+    "--scalar": "scalars",
+    "--expect": "expect",
+    "--grid": "grid",
+    "--block": "block",
+    "--shared": "shared",
+    "--inputs": "launch",
+}
+"""The options that say what a file of PTX is launched with, and the fields of `PtxInputs`."""
+
+
+def inputs_words(inputs: PtxInputs) -> list[str]:
+    """The options that say what a file of PTX is launched with."""
+    line: list[str] = []
+    for option, name in _INPUTS.items():
+        value = getattr(inputs, name)
+        values = value if isinstance(value, tuple) else () if value is None else (str(value),)
+        line += [word for each in values for word in (option, each)]
+    return line
+
+
+def inputs_in(command: str) -> PtxInputs:
+    """What the options of a command line say of the launch of a file of PTX."""
+    found: dict[str, Any] = {}
+    words = [
+        part
+        for word in shlex.split(command)
+        for part in (word.split("=", 1) if word.startswith("--") else [word])
+    ]
+    for option, value in itertools.pairwise(words):
+        if name := _INPUTS.get(option):
+            is_listed = isinstance(getattr(PtxInputs(), name), tuple)
+            found[name] = (*found.get(name, ()), value) if is_listed else value
+    if "shared" in found:
+        found["shared"] = int(found["shared"])
+    return PtxInputs(**found)
+
+
 def show_command(short: str, stage: str | None = None) -> str:
     """The command that prints what is kept of a cell."""
     return spell_command("show", None, short, *(["--stage", stage] if stage else []))
@@ -101,13 +141,15 @@ def spelled(words: SelectionOptions) -> list[str]:
 def words_of(row: Facts, others: Iterable[OfLaunch] = ()) -> SelectionOptions:
     """What selects the cell of a stored row, and no other, as far as the `others` are known."""
     launch = LaunchLabel.parse(row.launch)
+    # What a file of PTX is launched with are options of their own.
+    overrides = [each for each in launch.overrides if row.compiler or not each.startswith(INPUTS)]
     beside = {other.launch for other in others if other.kernel == row.kernel}
     is_numbered = launch.number > 1 or bool(beside - {row.launch})
     words = SelectionOptions(
         kernel=row.kernel,
         sm=[row.target],
         launch=f"{launch.name}#{launch.number}" if is_numbered else launch.name,
-        set=launch.overrides,
+        set=overrides,
         # Raw PTX has no configs.
         config=only(Config.of(dict(row.config))) if row.compiler else "",
         freeze_ptx=row.frozen,

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import structs
 
 from harness.cli.amounts import FilePath, Words
 from harness.cli.options import Options, exclusive, option
-from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
 
 if TYPE_CHECKING:
     from harness.run.raw import RawInputs
-
-
-_LARGEST_LAUNCH = 1 << 28
 
 
 _SAID_IN_A_FILE = ("--buffer", "--scalar", "--expect", "--grid", "--block", "--shared")
@@ -61,24 +58,18 @@ class PtxOptions(Options, rules=[exclusive("--inputs", name) for name in _SAID_I
             if value:
                 raise UsageError(f"--{name} is for {instead}")
 
-    def named(self, repro: Repro | None = None) -> RawInputs:
-        """What a repro of PTX says of its launch, and the options where they say it.
-
-        Raises:
-            UsageError: one of them cannot be read.
-        """
-        from harness.run.raw import RawInputs, read_inputs, read_launch  # noqa: PLC0415 - numpy: 0.1 s
-
+    def said(self, repro: Repro | None = None) -> PtxInputs:
+        """What a repro of PTX says of its launch, and the options where they say it."""
         if self.inputs:
-            launch = read_launch(read_regular(self.inputs, _LARGEST_LAUNCH), str(self.inputs))
-            return RawInputs(launch=launch, folder=self.inputs.parent)
+            return PtxInputs(launch=str(self.inputs))
 
         def together(own: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
             # The user's comes last, and counts.
             return tuple({text.partition("=")[0]: text for text in (*own, *texts)}.values())
 
         own = (repro and repro.inputs) or PtxInputs()
-        inputs = PtxInputs(
+        return structs.replace(
+            own,
             buffers=together(own.buffers, self.buffer),
             scalars=together(own.scalars, self.scalar),
             expect=together(own.expect, self.expect),
@@ -86,4 +77,13 @@ class PtxOptions(Options, rules=[exclusive("--inputs", name) for name in _SAID_I
             block=self.block or own.block,
             shared=own.shared if self.shared is None else self.shared,
         )
-        return read_inputs(inputs, repro.folder if repro and repro.inputs else Path())
+
+    def named(self, repro: Repro | None = None) -> RawInputs:
+        """The same, read.
+
+        Raises:
+            UsageError: one of them cannot be read.
+        """
+        from harness.run.raw import read_inputs  # noqa: PLC0415 - numpy: 0.1 s
+
+        return read_inputs(self.said(repro))

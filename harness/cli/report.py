@@ -25,7 +25,7 @@ from gpu_emulator.ptx.text.facts import MAX_BYTES
 from harness.bisect.bisect_words import upgrade_words
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.places import CompileOptions
-from harness.cells.spelling import SelectionOptions, words_of
+from harness.cells.spelling import SelectionOptions, inputs_in, words_of
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import FormalExecution, execution_option
 from harness.cli.minimize import folder_of
@@ -41,6 +41,7 @@ from harness.cli.options import (
 )
 from harness.cli.output import print_json, print_line
 from harness.cli.progress.steps import narrating
+from harness.cli.ptx_inputs import PtxOptions
 from harness.cli.results import open_results
 from harness.cli.running import (
     execution_options,
@@ -62,7 +63,7 @@ from harness.report.gather import Case, gather
 from harness.report.issue import report_document, report_page
 from harness.report.picture import PICTURE, draw_history
 from harness.values.errors import UsageError
-from harness.values.toolchain import TRITON
+from harness.values.toolchain import TRITON, takes_cubins
 
 # Of a sentence that could not be checked: enough to find it in the issue.
 _SHOWN = 100
@@ -109,6 +110,7 @@ class _ReportOptions(
         "Report what the PTX computes when it is executed on the emulator.",
         "On a GPU, what the cubin of a file of PTX computes; with sass, its SASS is emulated.",
     )
+    inputs: PtxOptions
     signature: str | None = option(metavar="KEY", help="The failure that is meant.")
     condition: str | None = while_option()
     minimized: Path | None = option(
@@ -143,18 +145,31 @@ def command(options: _ReportOptions) -> int:
     each statement of the issue is checked: the attached files are compiled again on the versions
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
-    words, how, request = options.execution.formally(options.words), options.how, options
+    how, request, execution, inputs = options.how, options, options.execution, None
+    words = execution.formally(options.words)
     condition = read_while(request.condition)
     if (request.bug is None) == (not words.kernel):
-        raise UsageError("name the failure: either --kernel K with its options, or --bug N")
+        raise UsageError("name the failure: either FILE or --kernel K with its options, or --bug N")
     with open_results() as store:
         if request.bug is not None:
             example = find_bug(list_bugs(store), request.bug).example
             request = replace(request, signature=request.signature or example.signature)
             beside = current_results(store, example.kernel)
             words = structs.replace(words_of(example, beside), surroundings=surroundings())
+            [record, *_] = store.find_cells(example.cell)
+            if record.evidence.get("run") or example.verdict.is_of_run:
+                executions = store.executions(example.cell)
+                on = next((row.on for row in executions if takes_cubins(row.on)), None)
+                execution = replace(execution, is_asked=True, named=execution.named or on)
+            if example.compiler is None and record.run:
+                inputs = inputs_in(store.command_of(record.run))
         single = ("--sm", "--launch", "--triton", "--ptxas")
         selection = select_single(words, "a report is of one", *single)
+        if not (execution.run and selection.repro.ptx):
+            options.inputs.refuse("a file of PTX that is executed: --run --on sass")
+        elif inputs := options.inputs.said(selection.repro) if inputs is None else inputs:
+            repro = structs.replace(selection.repro, inputs=inputs)
+            selection = structs.replace(selection, repro=repro)
         front_end = selection.repro.front_end
         if request.upstream is Upstream.COMPILER and request.addressee != front_end:
             raise UsageError(
@@ -172,9 +187,9 @@ def command(options: _ReportOptions) -> int:
                 condition=condition,
                 quick=request.quick or request.draft_duplicates,
                 minimized=lambda row: request.minimized or folder_of(row),
-                run=request.execution.run,
-                on=request.execution.on,
-                runner=request.execution.runner,
+                run=execution.run,
+                on=execution.on,
+                runner=execution.runner,
             )
             dossier, upstream = run_to_the_end(gather(case))
             if request.draft_duplicates:

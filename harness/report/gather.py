@@ -27,7 +27,13 @@ from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Culprit
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
-from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
+from harness.cells.spelling import (
+    SelectionOptions,
+    execution_words,
+    inputs_words,
+    spell_command,
+    words_of,
+)
 from harness.diff.between_runs import current_results
 from harness.frontends.plan import Selection
 from harness.frontends.registry import back_end, front_end, kinds
@@ -120,6 +126,8 @@ class Case:
         follows = self.condition is not None and verb != "workaround"
         words = ["--while", spell(self.condition)] if self.condition and follows else []
         words += execution_words(run=self.run, on=self.on)
+        if self.run and self.selection.repro.inputs:
+            words += inputs_words(self.selection.repro.inputs)
         return spell_command(verb, self.words, *more, *words)
 
 

@@ -36,7 +36,7 @@ from harness.run.launch import (
     waits_for_others,
 )
 from harness.store.store import Store
-from harness.values.cell import CellId, program_label
+from harness.values.cell import INPUTS, CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.execution import Argument, ArgumentKind, RunRow
 from harness.values.kernel import Config, PtxInputs, Repro
@@ -375,6 +375,7 @@ def read_launch(data: bytes, name: str) -> PtxLaunch:
     return launch
 
 
+_LARGEST_LAUNCH = 1 << 28
 _SEED = 20_261_121
 _LANES = 32
 _LONGEST_HEAD = 1 << 16  # of an .npy file
@@ -436,16 +437,20 @@ def inputs_of(repro: Repro) -> RawInputs:
     Raises:
         UsageError: it cannot be read.
     """
-    inputs = repro.inputs or PtxInputs()
-    return read_inputs(inputs, repro.folder if repro.inputs else Path())
+    return read_inputs(repro.inputs or PtxInputs())
 
 
-def read_inputs(inputs: PtxInputs, folder: Path) -> RawInputs:
-    """What options or a repro say of a launch; files that they name are in `folder`.
+def read_inputs(inputs: PtxInputs) -> RawInputs:
+    """What options or a repro say of a launch.
 
     Raises:
         UsageError: one of them cannot be read.
     """
+    folder = Path(inputs.folder)
+    if inputs.launch:
+        file = folder / inputs.launch
+        launch = read_launch(read_regular(file, _LARGEST_LAUNCH), str(file))
+        return RawInputs(launch=launch, folder=file.parent)
     return RawInputs(
         buffers=tuple(map(read_buffer, inputs.buffers)),
         scalars=tuple(_pair("--scalar", text, "n=32") for text in inputs.scalars),
@@ -563,7 +568,7 @@ class RawLaunch(LaunchSource):
         launch = self.launch.emulation
         inputs = (launch.buffers, launch.arguments, launch.grid, launch.block)
         key = content_key(given=msgspec.to_builtins(inputs), expected=self.inputs.expected)
-        return structs.replace(cell, launch=f"{cell.launch}:inputs={key[:8]}")
+        return structs.replace(cell, launch=f"{cell.launch}:{INPUTS}{key[:8]}")
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
         """As in `LaunchSource`; a cell may have its PTX edited."""

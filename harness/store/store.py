@@ -336,6 +336,11 @@ class Store:
         """Return what all machines call a run that this process has begun."""
         return self._own_runs[run].uid
 
+    def command_of(self, run: int) -> str:
+        """The command line of a run."""
+        [[command]] = self.database.select("SELECT command FROM runs WHERE id = ?", run)
+        return str(command)
+
     def put_result(self, run: int, record: ResultRecord) -> None:
         """As `put_results`, for one cell."""
         self.put_results(run, [record])

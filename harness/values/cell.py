@@ -17,6 +17,9 @@ from harness.values.toolchain import EMULATOR, EXECUTORS, PTX, PTXAS
 # A `#` that no number follows belongs to the name or to the overrides.
 _PARTS = re.compile(r"([^:]*?)(?::(.*?))?(?:#([0-9]{1,9}))?", re.DOTALL)
 # A value may hold commas: what follows the next one is `name=`.
+INPUTS = "inputs="
+"""With what follows, what a file of PTX is launched with has a name in the label of its launch."""
+
 _NEXT_OVERRIDE = re.compile(r",(?=\w+=)")
 
 

@@ -127,7 +127,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PtxInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What raw PTX is launched with, as the options of `triage run` spell it."""
+    """What raw PTX is launched with, as the options of `triage run` spell it.
+
+    `launch` is a file of JSON with all of it; files that are named lie in `folder`.
+    """
 
     buffers: tuple[str, ...] = ()
     scalars: tuple[str, ...] = ()
@@ -135,6 +138,8 @@ class PtxInputs(msgspec.Struct, frozen=True, kw_only=True):
     grid: str | None = None
     block: str | None = None
     shared: int | None = None
+    launch: str | None = None
+    folder: str = ""
 
 
 class Repro(msgspec.Struct, frozen=True, kw_only=True):

@@ -192,7 +192,7 @@ def _read(path: Path) -> list[Repro]:
             operation=_operation(kernel.operation or data.operation),
             reference=kernel.reference,
             baseline=kernel.baseline,
-            inputs=_inputs(data.inputs),
+            inputs=_inputs(data.inputs, folder),
             configs=kernel.configs,
             macros=_lists({**data.macros, **kernel.macros}),
             source=KernelSource(pin=_pin(source), module=source.module) if source else None,
@@ -253,7 +253,7 @@ def _operation(whole: ReproOperation | None) -> Operation | None:
     return Operation(kernel=whole.kernel, launch=whole.launch, parameters=parameters)
 
 
-def _inputs(inputs: ReproInputs | None) -> PtxInputs | None:
+def _inputs(inputs: ReproInputs | None, folder: Path) -> PtxInputs | None:
     if inputs is None:
         return None
     return PtxInputs(
@@ -263,6 +263,7 @@ def _inputs(inputs: ReproInputs | None) -> PtxInputs | None:
         grid=None if inputs.grid is None else str(inputs.grid),
         block=None if inputs.block is None else str(inputs.block),
         shared=inputs.shared,
+        folder=str(folder),
     )
 
 
