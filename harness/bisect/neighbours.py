@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,9 @@ from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import NO_ASSEMBLER, PTXAS
+from harness.values.verdict import VerdictKind
 
+_NO_ISA = "99.9"  # no ptxas takes it
 CONTRAST_AXES = ("target", "flag", "config")
 
 
@@ -85,8 +88,17 @@ async def contrast(
         store.put_result(run_id, record_of(result))
         neighbours = await _neighbours(bench, selection, axis, origin, row)
 
+        newest = None
+        if axis == "target" and selection.repro.ptx:
+            newest = await _newest_isa(bench, selection, origin, judge)
+
         async def attempt(neighbour: _Neighbour) -> Point:
             point, record = await _point(bench, neighbour, judge)
+            if newest and point.row and point.row.verdict is VerdictKind.UNSUPPORTED:
+                # Newer targets want a newer `.version` than the file has.
+                target = Target.parse(neighbour.label)
+                raised = await _on_target(bench, selection, origin, target, version=newest)
+                point, record = await _point(bench, raised, judge)
             if record:
                 store.put_result(run_id, record)
             tell(
@@ -169,12 +181,29 @@ def known_targets(target: Target) -> list[Target]:
     ]
 
 
+async def _newest_isa(
+    bench: Workbench, selection: Selection, origin: PlannedCell, judge: Evaluate
+) -> str | None:
+    """The newest `.version` that the case's ptxas takes, as it says itself of a newer one."""
+    target = origin.cell.target
+    probe = await _on_target(bench, selection, origin, target, version=_NO_ISA)
+    point, _ = await _point(bench, probe, judge)
+    found = re.search(r"current version is '(\d+\.\d+)'", point.reason)
+    return found[1] if found else None
+
+
 async def _on_target(
-    bench: Workbench, selection: Selection, origin: PlannedCell, target: Target
+    bench: Workbench,
+    selection: Selection,
+    origin: PlannedCell,
+    target: Target,
+    version: str | None = None,
 ) -> _Neighbour:
+    """The case for another target; of a file of PTX with this `.version`, if one is given."""
     launch = selection.launches[0]
     if selection.repro.ptx:
         header = {**launch.overrides, "target": str(target)}
+        header |= {"version": version} if version else {}
         launch = PlannedLaunch(spec=launch.spec, overrides=header)
     try:
         selection = await asyncio.to_thread(for_target, selection, target)

@@ -145,10 +145,11 @@ def words_of(row: Facts, others: Iterable[OfLaunch] = ()) -> SelectionOptions:
     overrides = [each for each in launch.overrides if row.compiler or not each.startswith(INPUTS)]
     beside = {other.launch for other in others if other.kernel == row.kernel}
     is_numbered = launch.number > 1 or bool(beside - {row.launch})
+    name = f"{launch.name}#{launch.number}" if is_numbered else launch.name
     words = SelectionOptions(
         kernel=row.kernel,
         sm=[row.target],
-        launch=f"{launch.name}#{launch.number}" if is_numbered else launch.name,
+        launch=name if row.compiler else "",
         set=overrides,
         # Raw PTX has no configs.
         config=only(Config.of(dict(row.config))) if row.compiler else "",

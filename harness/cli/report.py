@@ -15,6 +15,8 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
 from __future__ import annotations
 
 import json
+import shlex
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from gpu_emulator.ptx.text.facts import MAX_BYTES
 from harness.bisect.bisect_words import upgrade_words
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.places import CompileOptions
-from harness.cells.spelling import SelectionOptions, inputs_in, words_of
+from harness.cells.spelling import SelectionOptions, inputs_in, inputs_words, words_of
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import FormalExecution, execution_option
 from harness.cli.minimize import folder_of
@@ -59,9 +61,10 @@ from harness.judging.followed import read_while
 from harness.minimize.reduction.reduction_words import folder_files
 from harness.report.dossier import Upstream, search_terms
 from harness.report.filing import BUNDLE, Filed, attach, file_report
-from harness.report.gather import Case, gather
+from harness.report.gather import Case, gather, reduce_first
 from harness.report.issue import report_document, report_page
 from harness.report.picture import PICTURE, draw_history
+from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.toolchain import TRITON, takes_cubins
 
@@ -163,6 +166,9 @@ def command(options: _ReportOptions) -> int:
                 execution = replace(execution, is_asked=True, named=execution.named or on)
             if example.compiler is None and record.run:
                 inputs = inputs_in(store.command_of(record.run))
+                # What is executed again is found again by its command.
+                line = f"{how.command} {shlex.join(inputs_words(inputs))}"
+                how = structs.replace(how, command=line)
         single = ("--sm", "--launch", "--triton", "--ptxas")
         selection = select_single(words, "a report is of one", *single)
         if not (execution.run and selection.repro.ptx):
@@ -175,7 +181,7 @@ def command(options: _ReportOptions) -> int:
             raise UsageError(
                 f"--for {request.addressee}: {selection.repro.name} is compiled by {front_end}"
             )
-        with narrating("report: compiling", who="report: ") as tell:
+        with ExitStack() as stores, narrating("report: compiling", who="report: ") as tell:
             case = Case(
                 selection=selection,
                 store=store,
@@ -190,6 +196,9 @@ def command(options: _ReportOptions) -> int:
                 run=execution.run,
                 on=execution.on,
                 runner=execution.runner,
+            )
+            case = run_to_the_end(
+                reduce_first(case, lambda folder: stores.enter_context(Store.open(folder)))
             )
             dossier, upstream = run_to_the_end(gather(case))
             if request.draft_duplicates:

@@ -26,12 +26,12 @@ from harness.report.claims import AttachedPlace
 from harness.report.dossier import Dossier
 from harness.report.gather import Case, executed_rows
 from harness.run.executing import Executed
-from harness.run.raw import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch
+from harness.run.raw import RawInputs, inputs_of, read_launch
 from harness.run.recorded_launch import small_selection
 from harness.values.cell import LaunchLabel, same_place
 from harness.values.errors import TriageError
 from harness.values.execution import RunRow
-from harness.values.kernel import Config, ConfigFilter
+from harness.values.kernel import LAUNCH_INPUTS, Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, assembler_name
@@ -302,13 +302,10 @@ class AttachedTrial:
 
         A file with a launch beside it gets that, any other what the repro says.
         """
-        case, tool, executed = self.dossier.case, self.dossier.tool, self.dossier.executed
+        case, executed = self.dossier.case, self.dossier.executed
         assert executed, "what is reported was executed"
         cells = {
-            row.cell: AttachedPlace(
-                file="original.ptx", tool=tool, version=row.ptxas or "", target=case.target
-            )
-            for row in self.dossier.executed_rows
+            row.cell: self.dossier.ptx_place(row.ptxas or "") for row in self.dossier.executed_rows
         }
         every = dict.fromkeys((*places, *cells.values()))
         for file in dict.fromkeys(place.file for place in every):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 
 from harness.bisect.bisect_words import BisectReport
 from harness.bisect.contrast import Contrast
@@ -119,7 +120,10 @@ class Dossier:
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source.
     `condition` is what is reported in the place of a failure, where the user gave one. `executed`
     is the case as it came out on the emulator, or on a GPU, where that is what is reported;
-    `tried` are the cells that `blame` executed beside it.
+    `tried` are the cells that `blame` executed beside it, `levels` what it does at each level of
+    optimisation. Of a reduced file of PTX: `given` says
+    how it is launched, `listings` are the SASS of it by level, and `invalid` says why it is no
+    valid PTX, as far as that was seen.
     """
 
     case: Row
@@ -149,8 +153,12 @@ class Dossier:
     patch: str | None = None
     executed: RunRow | None = None
     tried: tuple[Row, ...] = ()
+    levels: Mapping[str, VerdictAnswer] = field(default_factory=dict)
     attachments: tuple[Attachment, ...] = ()
     missing: tuple[Missing, ...] = ()
+    given: str = ""
+    listings: Mapping[str, str] = field(default_factory=dict)
+    invalid: str = ""
 
     @property
     def kind(self) -> VerdictKind:
@@ -266,8 +274,11 @@ class Dossier:
 
     @property
     def smallest(self) -> dict[str, tuple[VerdictAnswer, str]]:
-        """What the reduced file does: for each version that tried it, the outcome and its words."""
-        reduction = self.minimized
+        """What the reduced file does: for each version that tried it, the outcome and its words.
+
+        Empty for a file of PTX: its history is that of the reduced file.
+        """
+        reduction = None if self.is_ptx else self.minimized
         if reduction is None:
             return {}
         does: dict[str, tuple[VerdictAnswer, str]] = {}
@@ -296,6 +307,8 @@ class Dossier:
         compiled as the kernel is, so it is none of them.
         """
         names = {file.name for file in self.attachments}
+        if self.is_ptx:
+            return [self.ptx_place(version)] if self.ptx_file in names else []
         small = self.minimized.shown_file if self.minimized else ""
         inputs = [small] if small in names and version in self.smallest else []
         if self.history_axis == "ptxas" and "original.ptx" in names:
@@ -304,6 +317,37 @@ class Dossier:
             AttachedPlace(file=file, tool=self.tool, version=version, target=self.case.target)
             for file in inputs
         ]
+
+    @property
+    def reproducer(self) -> str:
+        """The module and the pipeline that MLIR prints when a pass fails; empty where it did not.
+
+        `triton-opt --run-reproducer` takes it.
+        """
+        found = _REPRODUCER.search(self.log)
+        return found[0] if found and "mlir_reproducer" in found[0] else ""
+
+    @property
+    def said(self) -> str:
+        """What is printed, without that and without warnings and frames of Python."""
+        text = (
+            self.log.replace(self.reproducer, "[reproducer.mlir]\n")
+            if self.reproducer
+            else self.log
+        )
+        return _FRAMES.sub("", _WARNINGS.sub("", text))
+
+    @property
+    def ptx_file(self) -> str:
+        """The attached PTX that the history is of: of a file of PTX, what it is reduced to."""
+        return self.minimized.shown_file if self.is_ptx and self.minimized else "original.ptx"
+
+    def ptx_place(self, version: str, target: str | None = None, flag: str = "") -> AttachedPlace:
+        """That file on one ptxas."""
+        target = target or self.case.target
+        return AttachedPlace(
+            file=self.ptx_file, tool="ptxas", version=version, target=target, flag=flag
+        )
 
     def outcome(self, row: Row) -> VerdictAnswer:
         """What a row says of the failure that is reported."""
@@ -325,12 +369,41 @@ class Dossier:
         return works, [row for row in rows if row not in works]
 
 
+def tried_levels(d: Dossier) -> tuple[list[str], list[str]]:
+    """The optimisation levels of ptxas at which it fails, and those at which it works."""
+    outcomes = dict(d.levels)
+    for point in d.flags.points if d.flags else ():
+        if re.fullmatch(r"-O\d", point.label):
+            outcomes[point.label] = d.outcome(point.row) if point.row else point.outcome
+    fails = sorted(level for level, does in outcomes.items() if does is VerdictAnswer.SAME)
+    return fails, sorted(level for level, does in outcomes.items() if does is VerdictAnswer.OK)
+
+
+def spans(outcomes: Mapping[str, VerdictAnswer], wanted: VerdictAnswer) -> str:
+    """`11.8.89 - 13.0.88, 13.5.37`: the versions with an outcome, neighbours as a range."""
+    groups = [
+        list(group) for does, group in groupby(outcomes, outcomes.__getitem__) if does is wanted
+    ]
+    return ", ".join(g[0] if len(g) == 1 else f"{g[0]} - {g[-1]}" for g in groups)
+
+
+def spelled_levels(levels: list[str]) -> str:
+    """`-O1 to -O3`, `-O0 and -O3`, `-O0`."""
+    numbers = [int(level[2:]) for level in levels]
+    if len(levels) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{levels[0]} to {levels[-1]}"
+    return " and ".join(levels)
+
+
 _OUTCOMES = {
     Answer.SAME: VerdictAnswer.SAME,
     Answer.ACCEPTS: VerdictAnswer.OK,
     Answer.OTHER: VerdictAnswer.OTHER,
     Answer.UNTOLD: VerdictAnswer.UNTESTABLE,
 }
+_REPRODUCER = re.compile(r"^(?:#\w+ = .*\n)*module\b.*?^#-\}\n", re.MULTILINE | re.DOTALL)
+_WARNINGS = re.compile(r"^\S+\.py:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
+_FRAMES = re.compile(r"^Traceback \(most recent call last\):\n(?:  .*\n)+", re.MULTILINE)
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z' -]{8,80}[A-Za-z]")
 
 

@@ -88,9 +88,9 @@ def attach(
             words = _RUN_FILES.get(name, "what the launch is given")
             is_shown = name == reduction.shown_file
             files[name] = (data, "the same with a launch: what is executed" if is_shown else words)
-    if original:
+    if original and not (dossier.is_ptx and reduction):
         files["original.ptx"] = (original, "the input as it was given, byte for byte")
-    elif (dossier.of_cubins or dossier.is_in_cubin) and (sha256 := _followed_ptx(dossier)):
+    elif dossier.is_in_cubin and not dossier.is_ptx and (sha256 := _followed_ptx(dossier)):
         text = store.artifacts.get(sha256).decode(errors="replace")
         words = f"the PTX that {dossier.case.compiler_name} generates, without debug information"
         files["original.ptx"] = (without_debug(text).encode() + b"\n", words)
@@ -276,6 +276,10 @@ async def file_report(dossier: Dossier, upstream: Upstream, case: Case, out: Pat
         if dossier.log:
             log = (without_folders(dossier.log).encode(), "what is printed")
             dossier = _with(dossier, {"log.txt": log})
+        if dossier.reproducer:
+            words = "what the failing pass was given: triton-opt --run-reproducer reproducer.mlir"
+            module = without_folders(dossier.reproducer).encode()
+            dossier = _with(dossier, {"reproducer.mlir": (module, words)})
         issue = render_report(dossier, upstream)
         inside = _unpacked(dossier, out, Path(place) / "files")
         proof = prove(issue.claims, await _trial(dossier, case, issue, inside), issue.text)

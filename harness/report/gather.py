@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import platform
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -24,9 +27,10 @@ from harness.bisect.contrast import Contrast
 from harness.bisect.neighbours import contrast
 from harness.blame.blame_words import BlameReport
 from harness.blame.blaming import BlameOptions, find_blame
-from harness.blame.grid import Culprit
+from harness.blame.grid import Culprit, Varied
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
+from harness.cells.selection import select
 from harness.cells.spelling import (
     SelectionOptions,
     execution_words,
@@ -55,6 +59,7 @@ from harness.report.dossier import (
     SourceOrigin,
     Upstream,
     options_that_work,
+    tried_levels,
     way_of,
 )
 from harness.report.paragraphs import REQUIRED
@@ -70,7 +75,7 @@ from harness.values.errors import (
     TriageError,
     UsageError,
 )
-from harness.values.kernel import Config, ConfigFilter, Repro
+from harness.values.kernel import LAUNCH_INPUTS, Config, ConfigFilter, PtxInputs, Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
@@ -103,7 +108,9 @@ class Case:
     place of a failure. `quick` leaves out what takes more than seconds, `minimized` is the folder
     of the reduction: one that is there is taken as it is then. With `run`, what is reported is what
     the PTX of the selected configs computes when it is executed; where `on` takes cubins, what its
-    cubin computes there. `runner` reaches a GPU. `tell` hears what is being computed.
+    cubin computes there. `runner` reaches a GPU. `tell` hears what is being computed. Of a file of
+    PTX everything is said of what it is `reduced` to, which is selected then; `unreduced` says why
+    it is not.
     """
 
     selection: Selection
@@ -119,6 +126,8 @@ class Case:
     run: bool = False
     on: str | None = None
     runner: str | None = None
+    reduced: Minimization | None = None
+    unreduced: Missing | None = None
 
     def command(self, verb: str, *more: str) -> str:
         """A command line about what is reported."""
@@ -366,6 +375,7 @@ def environment_of(case: Row, executed: RunRow | None = None) -> dict[str, str]:
         "GPU": (executed.device if executed else None)
         or _NO_GPU[executed.on if executed else None],
         "kernel-triage version": harness.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
     }
 
 
@@ -407,7 +417,46 @@ async def gather(case: Case) -> tuple[Dossier, Upstream]:
     mine = structs.replace(selection, config=only(row, rows))
     shown = next((result.row for result in executed if result.evaluated.row is row), None)
     work = _Gathering(asked=replace(case, selection=mine), every=every, case=row)
+    if case.unreduced:
+        work.missing.append(case.unreduced)
     return await work.dossier(rows, shown)
+
+
+async def reduce_first(case: Case, opened: Callable[[Path], Store]) -> Case:
+    """The case of what a file of PTX is reduced to, with results of its own; else the same case.
+
+    `opened` opens the store in a folder.
+
+    Raises:
+        As `gather`.
+    """
+    if case.selection.repro.ptx is None:
+        return case
+    if case.run:
+        rows = tuple(executed.evaluated.row for executed in await executed_rows(case))
+    else:
+        rows = (
+            await compile_selections([case.selection], case.store, case.how, RunProgress())
+        ).rows
+    row = find_case(case, rows)
+    if case.upstream:
+        check_upstream(case.selection, row, case.upstream, case.condition, on=case.on)
+    work = _Gathering(asked=case, every=case.selection, case=row)
+    dossier = work.begin((row,), None)
+    _, folder = work.reduction_at(dossier)
+    reduced = await work.piece(
+        "the smallest input", "minimize", lambda: work.minimize(dossier), slow=not _is_begun(folder)
+    )
+    if reduced is None:
+        return replace(case, unreduced=work.missing[0])
+    words = structs.replace(case.words, kernel=str(folder / reduced.shown_file), launch="")
+    selection = select(words)
+    inputs = PtxInputs(launch=LAUNCH_INPUTS, folder=str(folder)) if case.run else None
+    repro = structs.replace(selection.repro, inputs=inputs)
+    selection = structs.replace(selection, repro=repro, formal=case.selection.formal)
+    return replace(
+        case, selection=selection, words=words, store=opened(folder / "results"), reduced=reduced
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -444,13 +493,22 @@ class _Gathering:
         dossier = self.begin(rows, shown)
         blamed = await self.piece("whose fault it is", "blame", self.blame)
         if blamed:
-            dossier = replace(dossier, blame=blamed.blame, tried=blamed.executed)
+            dossier = replace(
+                dossier,
+                blame=blamed.blame,
+                tried=blamed.executed,
+                levels={
+                    trial.label: trial.after
+                    for trial in blamed.grid.varying(Varied.LEVEL)
+                    if trial.assembler == case.ptxas
+                },
+            )
         upstream = asked.upstream or accused(dossier)
         whom = upstream.spelled(case.compiler)
         check_blamed(dossier, upstream)
         if asked.upstream is None:
             asked.tell(f"for {whom}: {dossier.blame.headline if dossier.blame else case.reason}")
-        # Where the file lies on this machine is private.
+        # Where the file lies on this machine is private; the bundle has what it is reduced to.
         public = structs.replace(asked.words, kernel=Path(asked.words.kernel).name)
         made_by = replace(asked, words=public).command("report", "--for", whom)
         dossier = await self.histories(dossier)
@@ -462,7 +520,9 @@ class _Gathering:
             workarounds = await self.piece("workarounds", "workaround", self.workarounds)
         elsewhere = await self.elsewhere(dossier)
         ways = self.ways(workarounds, blamed)
-        if can_be_reduced(front_end(repro.front_end), asked.selection.targets[0]):
+        if repro.ptx:
+            minimized = asked.reduced
+        elif can_be_reduced(front_end(repro.front_end), asked.selection.targets[0]):
             minimized = await self.piece(
                 "the smallest input",
                 "minimize",
@@ -481,7 +541,35 @@ class _Gathering:
             minimized=minimized,
             missing=tuple(self.missing),
         )
+        if repro.ptx and minimized:
+            dossier = await asyncio.to_thread(self.seen, dossier, minimized)
         return dossier, upstream
+
+    def seen(self, dossier: Dossier, reduced: Minimization) -> Dossier:
+        """With what a reader wants to see of a small program."""
+        from harness.report.shown import given_words, listed, refused_form  # noqa: PLC0415 - as above
+
+        asked, text, files = self.asked, reduced.left.text, reduced.left.files
+        [ptxas, *_], nvdisasm = asked.selection.ptxas, asked.selection.nvdisasm
+        if ptxas is None or self.case.assembler != PTXAS:
+            return dossier
+        flags = [flag for flag in self.case.ptxas_flags if not re.fullmatch(r"-O\d", flag)]
+        limits = asked.how.limits
+        if not dossier.of_cubins:
+            return replace(dossier, invalid=refused_form(text, ptxas.path, flags, limits))
+        fails, works = tried_levels(dossier)
+        listings = {}
+        for level, words in [*((level, "right") for level in works[:1]), (fails[-1], "wrong")]:
+            code = listed(text, ptxas.path, [*flags, level], nvdisasm, limits) if nvdisasm else ""
+            if code:
+                listings[f"ptxas {self.case.ptxas} {level} ({words})"] = code
+        outputs = [o for o in dossier.executed.outputs if o.differing] if dossier.executed else []
+        shown = dossier.shown_run[1].outputs if dossier.shown_run else ()
+        where = next((output.where for output in shown if output.differing), None) or ""
+        names = [output.name for output in (*outputs, *shown)]
+        return replace(
+            dossier, listings=listings, given=given_words(files, names, where) if files else ""
+        )
 
     def begin(self, rows: tuple[Row, ...], shown: RunRow | None) -> Dossier:
         """What is known without more work."""
@@ -639,11 +727,12 @@ class _Gathering:
             from harness.run.raw import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
 
             inputs = inputs_of(mine.repro)
-            # The ptxas beside the case's that ends the failure holds it in place.
-            report = dossier.along_ptxas
-            if report and (fix := report.finding.fix):
-                assembler = front_end(mine.repro.front_end).back_end(mine.targets[0])
-                guard = assembler.install(report.version(fix.after))
+            # The newest ptxas, where it is right, holds the failure in place.
+            assembler = front_end(mine.repro.front_end).back_end(mine.targets[0])
+            guard = assembler.install(str(assembler.available()[-1]))
+            newest = structs.replace(mine, ptxas=(guard,))
+            there = await executed_rows(replace(asked, selection=newest), inputs)
+            if all(executed.row.run.is_fine_run for executed in there):
                 mine = structs.replace(mine, ptxas=(*mine.ptxas, guard))
         level, folder = self.reduction_at(dossier)
         resume, seconds = _is_begun(folder), _REDUCE

@@ -6,37 +6,22 @@ Pure.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from markdown_it import MarkdownIt
 from msgspec import structs
 
-from harness.bisect.bisect_words import (
-    BisectReport,
-    bisect_document,
-    bounds_line,
-    report_line,
-    stage_lines,
-)
+from harness.bisect.bisect_words import BisectReport, bisect_document, bounds_line, stage_lines
 from harness.bisect.contrast import contrast_document
-from harness.bisect.search import Boundary
-from harness.judging.answers import VerdictAnswer
 from harness.report import paragraphs, picture, tables
-from harness.report.claims import (
-    Claim,
-    ClaimKind,
-    ClaimsProof,
-    Issue,
-    Ledger,
-    ends_so,
-    gives,
-    has_figures,
-)
+from harness.report.claims import Claim, ClaimsProof, Issue, Ledger, ends_so, has_figures
 from harness.report.dossier import Dossier, Upstream
 from harness.report.gate import Defect, without_folders
-from harness.report.paragraphs import escaped, named
+from harness.report.paragraphs import escaped
+from harness.report.title import at_boundary, title_of
 from harness.tables.file_templates import (
     config_label,
     markdown_cell,
@@ -47,10 +32,9 @@ from harness.values.toolchain import assembler_name, without_evidence
 from harness.values.verdict import VerdictKind
 
 T = TypeVar("T")
-# What takes the place of a failure, in a title.
-_GONE = {VerdictKind.REJECTED.value: "rejected with a message"}
 # As much of a minimal input as one reads in an issue; more is in the bundle.
 _FITS = 6000
+_FITS_LINES = 48
 
 
 def _words_of(write: Callable[[Ledger, Dossier], object]) -> property:
@@ -72,7 +56,6 @@ class View:
     ledger: Ledger = field(default_factory=Ledger)
 
     # What a template says of the dossier alone; the ledger takes what these words claim.
-    level_words = _words_of(paragraphs.level_words)
     impact = _words_of(paragraphs.impact_sentences)
     ptx_ways = _words_of(paragraphs.ptx_ways)
     output_lines = _words_of(tables.output_lines)
@@ -89,36 +72,8 @@ class View:
 
     @property
     def title(self) -> str:
-        """Within the habit of the upstream: what, where, since when."""
-        d, case = self.d, self.d.case
-        rows = [has_figures(row) for row in d.rows]
-        if self.upstream is Upstream.PROJECT and d.kind is not VerdictKind.SICK:
-            broken = sum(not row.verdict.compiles for row in d.rows)
-            return self.ledger.say(
-                f"{named(d.function)} on {case.target}: {broken} of {len(d.rows)} configs do "
-                f"not work with {_compilers(d)}",
-                *rows,
-            )
-        if d.of_cubins:
-            words = f"{named(d.function)} {d.kind.facts.launched} on {case.target}{self._since()}"
-            return f"{case.tool}: {words}"
-        name = case.tool if d.in_ptxas else named(d.function)
-        words = d.kind.facts.observed
-        if d.in_ptxas:
-            words = escaped(
-                self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")
-            )
-        is_pass = d.kind is VerdictKind.PASS_FAILURE and not d.condition
-        if is_pass:
-            # Which pass it is, and how it ends, decides who reads on.
-            words = escaped(re.split(r"[:,] ", d.reason)[0])
-        if d.condition:
-            words = f"{d.kind.facts.observed}: {escaped(self.message)}"
-        if d.kind is VerdictKind.SICK:
-            name, words = f"{_compilers(d)}", f"{named(d.function)} {words}"
-            return self.ledger.say(f"{name}: {words} on {case.target}{self._since()}", *rows)
-        colon = ":" if d.in_ptxas or is_pass else ""
-        return f"{name}{colon} {words} on {case.target}{self._since()}"
+        """Class, construct, condition, versions."""
+        return title_of(self.ledger, self.d, self.upstream, _compilers(self.d), self.message)
 
     @property
     def message(self) -> str:
@@ -129,66 +84,20 @@ class View:
         match = re.search(r": (.+)", d.reason) if quotes and not d.condition else None
         return match[1] if match else d.reason
 
-    def _since(self) -> str:
-        """When it began and ended, where that holds for every config that fails alike."""
-        report = self.d.history
-        if report is None:
-            return ""
-        parts = []
-        began, ended = report.finding.regression, report.finding.fix
-        if began and began.exact and self._all_work(report.version(began.before)):
-            words = f"since {report.version(began.after)}"
-            parts.append(self.ledger.say(words, *self._at_boundary(report, began)))
-        newest = self.d.newest
-        if ended and ended.exact:
-            fixed = report.version(ended.after)
-            if self._all_work(fixed) and (newest is None or self._all_work(newest)):
-                claims = self._at_boundary(report, ended)
-                parts.append(self.ledger.say(f"fixed in {fixed}", *claims))
-            elif newest and (split := self.d.lifted(newest)) and split[1]:
-                number = f"{len(split[1])} of {len(self.d.failing)} failing configs"
-                parts.append(f"{number} still fail in {newest}")
-        vanishes = report.finding.vanishes if ended is None else None
-        if vanishes and vanishes.exact and report.is_clean_end(vanishes.after):
-            row = report.row(vanishes.after)
-            does = _GONE.get(row.verdict if row else "", "another failure")
-            words = f"{does} from {report.version(vanishes.after)} on"
-            parts.append(self.ledger.say(words, *self._at_boundary(report, vanishes)))
-        if ended is None and newest and self.d.executed:
-            row = report.rows[newest]
-            if self.d.outcome(row) is VerdictAnswer.SAME:
-                parts.append(self.ledger.say(f"still in {newest}", has_figures(row)))
-        return f" ({', '.join(parts)})" if parts else ""
-
-    def _all_work(self, version: str) -> bool:
-        if len(self.d.rows) == 1:
-            return True  # the history is that of the one there is
-        split = self.d.lifted(version)
-        return split is not None and not split[1]
-
-    def _at_boundary(self, report: BisectReport, boundary: Boundary) -> list[Claim]:
-        """What the two sides of a boundary claim of the attached files, and of every config."""
-        claims: list[Claim] = []
-        for index in (boundary.before, boundary.after):
-            version = report.version(index)
-            row = report.rows.get(version)
-            claims += [has_figures(row)] if row else []
-            claims += [has_figures(neighbour) for neighbour in self.d.elsewhere.get(version, ())]
-            for place in self.d.places(version):
-                if row:
-                    claims += gives(place, self.d.outcome(row))
-        bound = [replace(claim, is_bound=True) for claim in dict.fromkeys(claims)]
-        return bound or [Claim(kind=ClaimKind.TEXT)]
-
     @property
     def observed(self) -> str:
         """What happens, in one sentence."""
         case, d = self.d.case, self.d
         where = ", executed on an emulator" if d.executed else ""
         does = d.kind.facts.observed
-        if d.of_cubins and d.executed:
-            where = f", launched on {d.device}" if d.device else ", emulated without a GPU"
-            does = d.kind.facts.launched
+        if d.of_cubins:
+            return paragraphs.launched_sentence(self.ledger, d)
+        if d.is_ptx:
+            command = shlex.join([*case.ptxas_flags, d.ptx_file])
+            return self.ledger.say(
+                f"`ptxas {command}` with {_compilers(d)} {does}: {escaped(self.message)}.",
+                has_figures(case),
+            )
         message = without_evidence(self.message)
         sentence = (
             f"{markdown_code(d.function)} for {case.target} with {_compilers(d)} {does}"
@@ -217,10 +126,10 @@ class View:
 
     @property
     def input_words(self) -> str:
-        """What the compiler at fault was given, and where it comes from."""
+        """What the compiler at fault was given, where that is not this program itself."""
         d = self.d
         if d.is_ptx:
-            return "The input is PTX; `original.ptx` is the file as it was given, byte for byte."
+            return ""
         origin = f" ({d.origin.package} {d.origin.version})" if d.origin else ""
         return (
             f"The input is PTX that {d.case.compiler_name} generates from "
@@ -270,6 +179,16 @@ class View:
         return self.d.minimized is not None and len(self.d.minimized.shown_text) <= _FITS
 
     @property
+    def build(self) -> str:
+        """Which build of ptxas it is, as it says itself."""
+        return self.d.banner.strip().rpartition("\n")[2]
+
+    @property
+    def listings_fit(self) -> bool:
+        """Whether the SASS can be read in the issue itself."""
+        return sum(code.count("\n") + 1 for code in self.d.listings.values()) <= _FITS_LINES
+
+    @property
     def minimal_words(self) -> str:
         """How small, and what of it was checked."""
         return paragraphs.minimal_words(self.ledger, self.d, self.minimal_name)
@@ -305,21 +224,15 @@ class View:
         owner = maintainers.get(self.d.tool, self.d.tool)
         return f"It goes wrong in {owner}; `triage report` writes the report for them too."
 
-    def history_words(self, report: BisectReport) -> str:
-        """The line to paste."""
-        return self._of_history(report, report_line(report))
-
     def bound_words(self, report: BisectReport) -> str:
-        """Where it began and ended; what it rests on is in the line to paste."""
-        return self._of_history(report, bounds_line(report))
-
-    def _of_history(self, report: BisectReport, line: str) -> str:
+        """Where it began and ended."""
+        line = bounds_line(report)
         if len(self.d.rows) > 1:
             line = f"Config {markdown_code(config_label(self.d.case))}: {line}"
         claims: list[Claim] = []
         for boundary in (report.finding.regression, report.finding.fix):
             if boundary:
-                claims += self._at_boundary(report, boundary)
+                claims += at_boundary(self.d, report, boundary)
         return self.ledger.say(line, *claims)
 
     def is_shown(self, name: str) -> bool:
@@ -327,6 +240,11 @@ class View:
         d = self.d
         is_assembler = name.startswith(f"{assembler_name(d.case.assembler)} ")
         return not is_assembler or d.is_in_cubin or d.kind is VerdictKind.SICK
+
+    @property
+    def blame_shown(self) -> int:
+        """How many of these stand in the text: none of a crash, which accuses by itself."""
+        return 0 if self.d.followed.is_crash or self.d.of_cubins else 2
 
     @property
     def blame_lines(self) -> list[str]:

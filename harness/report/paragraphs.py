@@ -22,7 +22,7 @@ from harness.report.claims import (
     has_figures,
     is_seen,
 )
-from harness.report.dossier import Dossier, Upstream
+from harness.report.dossier import Dossier, Upstream, spans, spelled_levels, tried_levels
 from harness.tables.file_templates import config_label, markdown_code
 from harness.values.execution import RaceFacts
 from harness.values.row import Row
@@ -31,12 +31,7 @@ from harness.values.verdict import VerdictKind
 _PLAIN_NAME = re.compile(r"(?!.*www\.)[\w.:-]+", re.ASCII)
 
 REQUIRED: Mapping[Upstream, Sequence[str]] = {
-    Upstream.NVIDIA: (
-        *("Component", "Description", "Impact", "How to reproduce", "Output", "ptxas version"),
-        *("Operating system", "Minimal input", "Last good and first bad"),
-        *("By optimisation level and flag", "By target", "Workaround", "Attachments"),
-        "Redistribution",
-    ),
+    Upstream.NVIDIA: ("Versions, levels, targets", "Reproduce", "Environment", "Attachments"),
     Upstream.TRITON: (
         *("Describe the bug", "Reproduce", "Observed", "Versions", "Environment details"),
     ),
@@ -68,18 +63,25 @@ def escaped(reason: str) -> str:
 
 def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     """What should happen instead."""
+    if d.invalid:
+        return ledger.say(
+            f"The input is not valid PTX: {escaped(d.invalid)}. Expected: that error message."
+        )
     if d.in_ptxas and d.kind is not VerdictKind.SICK:
         places = [
             place
             for version in _working_sides(d)
             for place in d.places(version)
-            if place.file == "original.ptx"
+            if place.file == d.ptx_file
         ]
         if places:
             names = " and ".join(place.version for place in places)
             claims = [claim for place in places for claim in gives(place, VerdictAnswer.OK)]
-            verb = "produce" if len(places) > 1 else "produces"
-            sentence = f"Expected: a cubin, as ptxas {names} {verb} from `original.ptx`."
+            verb = "make" if len(places) > 1 else "makes"
+            sentence = (
+                "Expected: a cubin, or a message that names what is wrong with the input; ptxas "
+                f"{names} {verb} a cubin of it."
+            )
             return ledger.say(sentence, *claims)
     if d.kind is VerdictKind.SICK and (best := _best(d)):
         version, row = best
@@ -198,15 +200,26 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
 
 
 def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
-    """What a user of PTX can change, as far as it was tried."""
+    """What of a file of PTX works, and what was looked for in vain; nothing of what was not."""
+    if d.invalid:
+        return []
+    lines = []
+    fails, works = tried_levels(d)
     labels = d.flags.labels(VerdictAnswer.OK) if d.flags else []
-    works = [label.removeprefix("with ") for label in labels]
-    lines = [f"These flags of ptxas {d.case.ptxas} work: {', '.join(works)}."] if works else []
+    helping = [*works, *(label[5:] for label in labels if label.startswith("with "))]
+    if helping:
+        lines.append(ledger.say(f"Works with: {', '.join(helping)}."))
+    elif len(fails) > 1:
+        lines.append(ledger.say(f"Every level that was tried fails: {spelled_levels(fails)}."))
     rows = d.along_ptxas.rows if d.along_ptxas else {}
-    good = [version for version, row in rows.items() if d.outcome(row) is VerdictAnswer.OK]
-    if good:
-        lines.append(f"These {d.tool} work: {', '.join(good)}.")
-    return [ledger.say(line) for line in lines]
+    outcomes = {version: d.outcome(row) for version, row in rows.items()}
+    same = spans(outcomes, VerdictAnswer.SAME)
+    if same and VerdictAnswer.OK not in outcomes.values():
+        number = list(outcomes.values()).count(VerdictAnswer.SAME)
+        level = f" at {fails[-1]}" if works and fails else ""
+        words = f"None of the {number} versions that take this program works{level}: {same}."
+        lines.append(ledger.say(words, *map(has_figures, rows.values())))
+    return lines
 
 
 def _numbers(text: str) -> set[str]:
@@ -351,10 +364,24 @@ def _source(line: str, texts: Mapping[str, str]) -> str:
 PROGRAM = "repro.py"
 
 
+def launched_sentence(ledger: Ledger, d: Dossier) -> str:
+    """At which levels the cubin of a program goes wrong, and what that rests on."""
+    fails, works = tried_levels(d)
+    at = f" at {spelled_levels(fails)}" if fails else ""
+    right = f"; at {spelled_levels(works)} it is right" if works else ""
+    does = f"{d.kind.facts.launched} on {d.case.target} with {d.case.tool}"
+    how = (
+        f"Measured: its cubins were launched on {d.device}."
+        if d.device
+        else "Emulated: the SASS of its cubins was executed without a GPU."
+    )
+    return ledger.say(f"This program {does}{at}{right}. {how}", has_figures(d.case))
+
+
 def launched_expected(ledger: Ledger, d: Dossier) -> str:
     """What the PTX must compute, and which ptxas gets it right."""
     sentence = (
-        "Expected: what the PTX computes under the PTX ISA's rules, as an emulator executes it"
+        "The expected values are what an emulator of PTX computes by the rules of the PTX ISA"
     )
     report, versions = d.along_ptxas, _working_sides(d)
     places = [place for version in versions for place in d.places(version)]
@@ -362,13 +389,5 @@ def launched_expected(ledger: Ledger, d: Dossier) -> str:
     claims += [has_figures(report.rows[version]) for version in versions] if report else []
     if versions:
         where = "on the same GPU" if d.device else "when its SASS is emulated"
-        sentence += f", and as the cubin of ptxas {' and '.join(versions)} does {where}"
+        sentence += f", and what the cubin of ptxas {' and '.join(versions)} computes {where}"
     return ledger.say(f"{sentence}.", *claims)
-
-
-def level_words(ledger: Ledger, d: Dossier) -> str:
-    """At which optimisation levels it goes wrong, as blame found it."""
-    for reason in d.blame.reasons if d.blame else ():
-        if "optimisation level" in reason or "at each level" in reason:
-            return ledger.say(reason)
-    return ledger.say("Not known: the levels were not tried one by one.")

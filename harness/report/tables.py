@@ -27,6 +27,8 @@ from harness.values.verdict import VerdictKind
 
 _Cell = tuple[str, tuple[Claim, ...]]
 _BLANK: _Cell = ("not tried", ())
+# From here on an integer is easier to read with its bits.
+_PLAIN = 1 << 12
 _TELLING = (VerdictAnswer.SAME, VerdictAnswer.OK, VerdictAnswer.OTHER)
 
 _CONTRASTS = (
@@ -81,7 +83,9 @@ def short_version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> lis
             for v in telling
         }
         columns = [_Column(header=f"{first.header} and {second.header}", cells=joined)]
-    return _history(ledger, report, telling, columns) if telling else []
+    # What is the same everywhere is said in a sentence.
+    said = {tuple(column.cells.get(v, _BLANK)[0] for column in columns) for v in telling}
+    return _history(ledger, report, telling, columns) if len(said) > 1 else []
 
 
 def _outcomes(d: Dossier, rows: Mapping[str, Row], original: _Column) -> _Column:
@@ -134,15 +138,12 @@ def _given(d: Dossier, report: BisectReport) -> _Column:
     for version, row in report.rows.items():
         claims: tuple[Claim, ...] = (has_figures(row),)
         if d.is_ptx:
-            place = AttachedPlace(
-                file="original.ptx", tool="ptxas", version=version, target=d.case.target
-            )
-            claims += gives(place, d.outcome(row), row.verdict)
+            claims += gives(d.ptx_place(version), d.outcome(row), row.verdict)
         cells[version] = (_words(d, row), claims)
     for version, reason in report.reasons.items():
         text = f"could not be determined: {reason}"
         cells.setdefault(version, (markdown_cell(text), (Claim(kind=ClaimKind.TEXT),)))
-    header = "`original.ptx`" if d.is_ptx else markdown_code(d.function).replace("|", "\\|")
+    header = f"`{d.ptx_file}`" if d.is_ptx else markdown_code(d.function).replace("|", "\\|")
     if not d.is_ptx and len(d.rows) > 1:
         header += f", {markdown_cell(config_label(d.case))}"
     return _Column(header=header, cells=cells)
@@ -162,7 +163,7 @@ def _smallest(d: Dossier) -> _Column:
 def _words(d: Dossier, row: Row) -> str:
     kind, outcome = row.verdict, d.outcome(row)
     same = " (this failure)" if outcome is VerdictAnswer.SAME else ""
-    if same and row.reason == d.case.reason and not kind.compiles:
+    if same and (d.of_cubins or row.reason == d.case.reason) and not kind.compiles:
         return markdown_cell(f"{row.verdict}, this failure")
     if d.condition and kind.compiles:
         same = " (holds)" if outcome is VerdictAnswer.SAME else ""
@@ -206,10 +207,7 @@ def _contrast_place(d: Dossier, axis: str, label: str) -> AttachedPlace | None:
     if axis != "flag" and not (axis == "target" and d.is_ptx):
         return None
     flag, target = (label, d.case.target) if axis == "flag" else ("", label)
-    version = d.case.ptxas or ""
-    return AttachedPlace(
-        file="original.ptx", tool="ptxas", version=version, target=target, flag=flag
-    )
+    return d.ptx_place(d.case.ptxas or "", target, flag)
 
 
 def way_lines(ledger: Ledger, d: Dossier) -> list[str]:
@@ -264,7 +262,7 @@ def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
             f"{output.differing:,} of {output.elements:,}",
         ]
         if output.differing and output.max_abs is not None:
-            words += [f"{output.max_abs:.4g}", f"`{output.where}`"]
+            words += [_number(output.max_abs, output.dtype), f"`{output.where}`"]
             words += [_number(n, output.dtype) for n in (output.expected, output.actual)]
         else:
             words += [""] * 4
@@ -277,4 +275,6 @@ def _number(value: float | None, dtype: str) -> str:
     """Of an integer all digits: the last one may be what differs."""
     if value is None:
         return ""
-    return f"{int(value)}" if dtype[:1] in "us" or "int" in dtype else f"{value:.6g}"
+    if not (dtype[:1] in "us" or "int" in dtype):
+        return f"{value:.6g}"
+    return f"{int(value)} (0x{int(value):x})" if value > _PLAIN else f"{int(value)}"

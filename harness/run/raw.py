@@ -291,7 +291,6 @@ def pack_scalar(parameter: EntryParameter, text: str) -> bytes:
 # `triage run FILE.ptx --inputs launch.json` executes it. Arguments are by their place among the
 # entry's parameters, so that any name will do.
 
-LAUNCH_INPUTS = "launch.json"
 _SCHEMA = 1
 
 

@@ -126,6 +126,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     parameters: tuple[tuple[str, Scalar], ...] = ()
 
 
+LAUNCH_INPUTS = "launch.json"
+"""The file in which a reduction writes what its PTX is launched with."""
+
+
 class PtxInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What raw PTX is launched with, as the options of `triage run` spell it.
 

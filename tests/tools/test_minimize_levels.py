@@ -341,3 +341,27 @@ def test_a_module_of_a_few_operations(triage: Triage, kernel: str, before: int, 
     assert repro(triage.folder / found["path"]) == 0
     row = compiled(triage, triage.folder / found["path"] / "min.ttgir", "100a", LATE, code=1)
     assert row["signature"] == found["signature"]
+
+
+def test_a_file_that_compiles_a_source_itself_is_reduced(triage: Triage) -> None:
+    (triage.folder / "own.py").write_text("""
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+@triton.jit
+def double(x, out):
+    at = tl.arange(0, 64)
+    odd = tl.arange(0, 3)
+    tl.store(out + at, 2 * tl.load(x + at))
+
+
+source = ASTSource(double, {"x": "*fp32", "out": "*fp32"}, {})
+triton.compile(source, target=GPUTarget("cuda", 80, 32))
+""")
+    words = ["own.py", "--sm", "80", "--triton", "installed", "--level", "source"]
+    done = triage("minimize", *words, "--out", "min", "--max-tries", "40")
+    assert done.returncode == 0, done.stderr
+    assert "tl.arange(0, 3)" in (triage.folder / "min" / "min.py").read_text()

@@ -40,11 +40,12 @@ from harness.run.gpu.sass_emulator import destination_of
 from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, evidence_of
-from harness.run.raw import LAUNCH_INPUTS, PtxLaunch, RawInputs, raw_launch
+from harness.run.raw import PtxLaunch, RawInputs, raw_launch
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow
+from harness.values.kernel import LAUNCH_INPUTS
 from harness.values.toolchain import BUNDLED, TRITON, Assembler
 from harness.values.verdict import VerdictKind
 

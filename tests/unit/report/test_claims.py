@@ -237,7 +237,7 @@ def test_a_crash_that_newer_versions_refuse_with_a_message_says_so_in_its_title(
     along = history("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "++xo", TRAP, {3: rejected})
     dossier = replace(IN_TRITON, rows=(TRAP,), along_triton=along)
     title = render_report(dossier, Upstream.TRITON).text.splitlines()[0]
-    assert title.endswith("(since 3.6.0, rejected with a message from 3.8.0 on)")
+    assert title.endswith("Triton since 3.6.0, rejected with a message from 3.8.0 on)")
 
 
 def test_what_is_printed_keeps_the_line_of_the_assertion() -> None:

@@ -156,7 +156,7 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
     issue = render_report(dossier, Upstream.NVIDIA)
     holds = "spill_stores > 100 (32 registers, 740 B of spill stores)"
     words = f"_scan_kernel compiles to poor code: {escaped(holds)}"
-    assert issue.text.startswith(f"# Triton 3.6.0 and ptxas 13.1.80: {words} on sm_100a")
+    assert issue.text.startswith(f"# Triton 3.6.0 and ptxas 13.1.80: {words} (sm_100a")
     assert "ok (holds): 32 registers, 740 B of spill stores" in issue.text
     assert "ok: 64 registers, 0 B of spill stores" in issue.text
     files = {file.name: file.data for file in dossier.attachments}
@@ -178,11 +178,11 @@ def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
     both = {"13.0.88": fine, "13.3.33": fine}
     whole = replace(IN_PTXAS, rows=rows, elsewhere=both)
     title = render_report(whole, Upstream.NVIDIA).text.splitlines()[0]
-    assert title.endswith("(since 13.1.80, fixed in 13.3.33)")
+    assert title.endswith("ptxas since 13.1.80, fixed in 13.3.33)")
     partly = replace(whole, elsewhere={**both, "13.3.33": half})
     issue = render_report(partly, Upstream.NVIDIA).text
     assert issue.splitlines()[0].endswith(
-        "(since 13.1.80, 1 of 2 failing configs still fail in 13.3.33)"
+        "ptxas since 13.1.80, 1 of 2 failing configs still fail in 13.3.33)"
     )
     assert "1 of these 2 compiles and 1 does not: no." in issue
 
@@ -195,10 +195,10 @@ def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
     dossier = replace(dossier, attachments=IN_PTXAS.attachments[:1])
     issue = render_report(dossier, Upstream.NVIDIA).text
     assert "Triton" not in issue.replace("Triton version", "")
-    assert "byte for byte" in issue
+    assert "`ptxas -v --gpu-name=sm_100a min.ptx` with ptxas 13.1.80 ends ptxas with" in issue
     # What a user can do is what the report itself shows to work.
-    assert "These flags of ptxas 13.1.80 work: -O0." in issue
-    assert "These ptxas work: 13.0.88, 13.3.33." in issue
+    assert "- Works with: -O0." in issue
+    assert "First bad: ptxas 13.1.80. Last good: 13.0.88. First fixed: 13.3.33." in issue
     # One config needs no table.
     assert "Every config" not in issue
 
@@ -263,7 +263,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     )
     dossier = replace(IN_TRITON, case=wrong, rows=(wrong,), executed=executed, along_triton=None)
     issue = render_report(dossier, Upstream.TRITON)
-    title = "# _scan_kernel compiles to PTX that computes a wrong result on sm_100a"
+    title = "# _scan_kernel compiles to PTX that computes a wrong result (sm_100a)"
     assert issue.text.startswith(title)
     assert "| `out` (float32) | 12 of 64 | 31.5 | `[3, 0]` | 1.5 | -30 |" in issue.text
     assert "| `untouched` (float32) | 0 of 64 |  |  |  |  |" in issue.text

@@ -38,13 +38,14 @@ import triton
 import triton.compiler
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend import gpu, pretend_driver, recorded
 from harness.frontends.triton.child import generators, interpreting
 from harness.frontends.triton.child.answers import BACKEND, NAMESPACE, assemble_by
 from harness.frontends.triton.child.lazy_modules import leave_torch_unread
-from harness.frontends.triton.child.recording import LaunchRecorder, grid_dims
+from harness.frontends.triton.child.recording import LaunchRecorder, SourceRecord, grid_dims
 from harness.io.children.captures import leave, serve_captures
 from harness.io.children.definitions import Definitions, ExportError
 from harness.io.children.supervisor import Message
@@ -458,6 +459,9 @@ def export(record: Any) -> dict[str, Any]:
 
 
 def _about_to_compile(record: Any) -> tuple[Any, Any, dict[str, Any]]:
+    if isinstance(record, SourceRecord):
+        return record.source, driver.active.get_current_target(), dict(record.options)
+
     def caught(source: Any, target: Any = None, options: Any = None, **_: Any) -> NoReturn:
         raise _CaughtError(source, target, dict(options or {}))
 

@@ -1,0 +1,154 @@
+"""The title of a report: class, construct, condition, versions. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from harness.bisect.bisect_words import BisectReport
+from harness.bisect.search import Boundary
+from harness.judging.answers import VerdictAnswer
+from harness.report.claims import Claim, ClaimKind, Ledger, gives, has_figures
+from harness.report.dossier import Dossier, Upstream, spans, spelled_levels, tried_levels
+from harness.report.paragraphs import escaped, named
+from harness.values.outcome import signal_name
+from harness.values.verdict import VerdictKind
+
+_MOST = 3
+_LONGEST = 90
+# What moves values and ends a kernel says nothing of what goes wrong.
+_PLAIN_PTX = re.compile(r"(ld|ldu|st|mov|ret|exit|cvta|bra|mad\.wide|mul\.wide)\b")
+_PLAIN_CALLS = frozenset(
+    {"load", "store", "arange", "program_id", "num_programs", "zeros", "full", "cdiv", "constexpr"}
+    | {"range", "pointer_type", "debug_barrier", "jit", "prim_func", "Kernel", "Tensor", "int32"}
+)
+_CALL = re.compile(r"\b(?:tl|gl|ttgl|T|ct|cute)\.([A-Za-z_]\w*)\(|\b(warp_specialize=True)")
+_INSTRUCTION = re.compile(r"^\s*(@!?[\w$%]+\s+)?([a-z]\w*(?:\.[\w:]+)*)\s+[^:]", re.MULTILINE)
+_SAYS = re.compile(r'&& "([^"]+)"')
+
+
+def constructs(d: Dossier) -> list[str]:
+    """What the smallest input uses beyond loads, stores and moves; at most three, in its order.
+
+    Of PTX its instructions, of a kernel's source the functions of its language.
+    """
+    if d.minimized is None:
+        return []
+    text = d.minimized.left.text
+    if d.minimized.suffix == ".ptx":
+        body = text.partition("{")[2]
+        every = [f"guarded {op}" if guard else op for guard, op in _INSTRUCTION.findall(body)]
+        chosen = [op for op in every if not _PLAIN_PTX.match(op)]
+        # Where nothing else is left, a load or store is what goes wrong.
+        chosen = chosen or [op for op in every if not re.match(r"(ld\.param|mov|ret)\b", op)]
+    else:
+        found = (call or option for call, option in _CALL.findall(text))
+        chosen = [name for name in found if name not in _PLAIN_CALLS]
+    return list(dict.fromkeys(chosen))[:_MOST]
+
+
+def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, message: str) -> str:
+    """Class, construct, condition, versions; `message` is the failure in its own words."""
+    rows = [has_figures(row) for row in d.rows]
+    if upstream is Upstream.PROJECT and d.kind is not VerdictKind.SICK:
+        broken = sum(not row.verdict.compiles for row in d.rows)
+        return ledger.say(
+            f"{named(d.function)} on {d.case.target}: {broken} of {len(d.rows)} configs do "
+            f"not work with {compilers}",
+            *rows,
+        )
+    targets = {
+        point.label: d.outcome(point.row)
+        for point in (d.targets.points if d.targets else ())
+        if point.row and not point.row.verdict.tells_nothing
+    }
+    is_alike = targets.get(d.case.target) is VerdictAnswer.SAME
+    on = spans(targets, VerdictAnswer.SAME) if is_alike else d.case.target
+    versions = list(_versions(ledger, d))
+    where = ", ".join([on, f"{d.tool} {versions[0]}", *versions[1:]] if versions else [on])
+    where = f" ({where})"
+    if d.kind is VerdictKind.SICK:
+        numbers = f": {escaped(message)}" if d.condition else ""
+        words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}{numbers}"
+        return ledger.say(f"{words}{where}", *rows)
+    of_ptxas = d.in_ptxas or d.of_cubins
+    uses = ", ".join(map(named, constructs(d))) or named(d.function)
+    if of_ptxas and not d.condition:
+        fails, works = tried_levels(d)
+        levels = f", {spelled_levels(fails)}" if fails and works else ""
+        levels = ", every -O level" if len(fails) > 1 and not works else levels
+        return f"{_class(d, message)}{levels}: {uses}{where}"
+    if d.kind is VerdictKind.PASS_FAILURE and not d.condition:
+        # Which pass it is, and how it ends, decides who reads on.
+        lead, _, said = d.reason.partition(": ")
+        said = next(iter(_SAYS.findall(said)), said)
+        said = f": {escaped(said[:_LONGEST])}" if said else ""
+        return f"{escaped(lead)}{said}; {uses}{where}"
+    does = f"{d.kind.facts.observed}: {escaped(message)}" if d.condition else d.kind.facts.observed
+    if d.kind is VerdictKind.WRONG_RESULT and constructs(d):
+        return f"Wrong result: {uses}{where}"
+    return f"{named(d.function)} {does}{where}"
+
+
+def _class(d: Dossier, message: str) -> str:
+    """What kind of bug it is, in as many words as a list of issues has room for."""
+    if d.of_cubins:
+        return (
+            "Wrong code" if d.kind is VerdictKind.WRONG_RESULT else escaped(d.kind.facts.launched)
+        )
+    if d.case.code:
+        return f"ICE ({d.case.code})" if d.followed.is_crash else d.case.code
+    if d.case.signal is not None:
+        return signal_name(d.case.signal)
+    return escaped(message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")[:_LONGEST])
+
+
+def _versions(ledger: Ledger, d: Dossier) -> Iterator[str]:
+    """Where it began and ended, where that holds for every config that fails alike."""
+    report = d.history
+    if report is None:
+        return
+    began, ended = report.finding.regression, report.finding.fix
+    newest = d.newest
+    fails = [v for v, row in report.rows.items() if d.outcome(row) is VerdictAnswer.SAME]
+    if began and began.exact and _all_work(d, report.version(began.before)):
+        yield ledger.say(f"since {report.version(began.after)}", *at_boundary(d, report, began))
+    elif fails and len(d.rows) == 1:
+        span = fails[0] if len(fails) == 1 else f"{fails[0]} - {fails[-1]}"
+        yield ledger.say(span, *(has_figures(report.rows[v]) for v in fails))
+    if ended and ended.exact:
+        fixed = report.version(ended.after)
+        if _all_work(d, fixed) and (newest is None or _all_work(d, newest)):
+            yield ledger.say(f"fixed in {fixed}", *at_boundary(d, report, ended))
+        elif newest and (split := d.lifted(newest)) and split[1]:
+            yield f"{len(split[1])} of {len(d.failing)} failing configs still fail in {newest}"
+    vanishes = report.finding.vanishes if ended is None else None
+    if vanishes and vanishes.exact and report.is_clean_end(vanishes.after):
+        row = report.row(vanishes.after)
+        is_refused = row is not None and row.verdict is VerdictKind.REJECTED
+        does = "rejected with a message" if is_refused else "another failure"
+        words = f"{does} from {report.version(vanishes.after)} on"
+        yield ledger.say(words, *at_boundary(d, report, vanishes))
+
+
+def _all_work(d: Dossier, version: str) -> bool:
+    if len(d.rows) == 1:
+        return True  # the history is that of the one there is
+    split = d.lifted(version)
+    return split is not None and not split[1]
+
+
+def at_boundary(d: Dossier, report: BisectReport, boundary: Boundary) -> list[Claim]:
+    """What the two sides of a boundary claim of the attached files, and of every config."""
+    claims: list[Claim] = []
+    for index in (boundary.before, boundary.after):
+        version = report.version(index)
+        row = report.rows.get(version)
+        claims += [has_figures(row)] if row else []
+        claims += [has_figures(neighbour) for neighbour in d.elsewhere.get(version, ())]
+        for place in d.places(version):
+            if row:
+                claims += gives(place, d.outcome(row))
+    bound = [replace(claim, is_bound=True) for claim in dict.fromkeys(claims)]
+    return bound or [Claim(kind=ClaimKind.TEXT)]
