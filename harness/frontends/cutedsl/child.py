@@ -95,10 +95,6 @@ class FunctionRecord(Record):
     provider: Any = None
     launched: Launched | None = None
 
-    def sign(self) -> None:
-        parts = (self.kernel, self.symbol, self.arch, self.text, self.pipeline)
-        self.key = hash_of(*parts, self.refusal)
-
 
 class FunctionRecorder(Recorder):
     """Collects GPU functions; `device` describes the GPU, `log` is where errors are written."""
@@ -194,7 +190,8 @@ class FunctionRecorder(Recorder):
 
     def _keep(self, **facts: Any) -> None:
         record = FunctionRecord(launched=self._launched, **facts)
-        record.sign()
+        parts = (record.kernel, record.symbol, record.arch, record.text, record.pipeline)
+        record.key = hash_of(*parts, record.refusal)
         self.keep(record)
 
     def _entering(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -292,7 +289,6 @@ def _hardware_info(device: Mapping[str, Any]) -> type:
     return HardwareInfo
 
 
-_BROUGHT = {"cuda", "cutlass", *sys.stdlib_module_names}
 _OBJECT = "launcher"
 _TENSOR = re.compile(
     r'!cute\.memref<\w+, (?P<space>\w+), (?:align<(?P<align>\d+)>, )?"\((?P<shape>[^()]*)\):'
@@ -389,6 +385,8 @@ def _pointer(value: Any) -> str | None:
 class _Definitions(Definitions):
     """`states` are the attributes of objects, by id, before the kernel was traced."""
 
+    brought = frozenset({"cuda", "cutlass", *sys.stdlib_module_names})
+
     def __init__(self, states: dict[int, dict[str, Any]]) -> None:
         super().__init__()
         self._states = states
@@ -405,9 +403,6 @@ class _Definitions(Definitions):
         text = f"@cute.jit\ndef launched({words}):\n    {called}({names})\n"
         roots = {"cute": cutlass.cute, "cutlass": cutlass}
         self.add_text(text, {**self._scope(method), **roots})
-
-    def is_brought(self, module: str) -> bool:
-        return module.partition(".")[0] in _BROUGHT
 
     def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
         code, decorator = super().source(thing)

@@ -14,7 +14,6 @@ cuTile made of the arguments.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import enum
@@ -28,7 +27,7 @@ import time
 import traceback
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ from cuda.tile.compilation import ConstantConstraint
 
 from harness.frontends.pretend.recorded import (
     OURS,
+    Injected,
     Record,
     RecordedSession,
     Recorder,
@@ -112,23 +112,6 @@ class LaunchRecord(Record):
     function: Any
     signature: Any
     options: Any
-    grid: tuple[int, ...]
-    config: dict[str, Any] = field(default_factory=dict)
-    autotuned: bool = False
-
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "autotuned": self.autotuned, "grid": list(self.grid)}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.config
-
-    def sign(self, content: str) -> None:
-        source = ""
-        with contextlib.suppress(OSError, TypeError):
-            source = inspect.getsource(self.function.pyfunc)
-        symbol, options = self.signature.symbol, str(self.options)
-        self.key = hash_of(self.kernel, symbol, options, content, source)
 
 
 class _NotedError(BaseException):
@@ -147,22 +130,16 @@ def _note_signature(_kernel: Any, signature: Any, *_: Any, **__: Any) -> None:
 class LaunchRecorder(Recorder):
     """Collects launches.
 
-    `gpu` is the target as cuTile spells it, and `folder` is for our files. `injected` are
-    configs (options, and arguments by name) in place of those that launch code or a tuner has.
-    Without a folder, nothing is lowered for a record's key.
+    `gpu` is the target as cuTile spells it, and `folder` is for our files. What is injected are
+    options, and arguments by name. Without a folder, nothing is lowered for a record's key.
     """
 
-    def __init__(
-        self, gpu: str, folder: Path | None, injected: Mapping[str, Sequence[Mapping[str, Any]]]
-    ) -> None:
-        super().__init__()
+    def __init__(self, gpu: str, folder: Path | None, injected: Injected) -> None:
+        super().__init__(injected)
         self._gpu = gpu
         self._folder = folder
-        self._injected = injected
         # With the function, whose place no other may take.
         self._contents: dict[tuple[int, str, str], tuple[Any, str]] = {}
-        self._config: dict[str, Any] | None = None
-        self._call: object = None
         self._real = cuda.tile.launch
 
     def replaced(self) -> Replaced:
@@ -197,7 +174,7 @@ class LaunchRecorder(Recorder):
                 self._keep_launch(own, changed, (), config)
 
     def _configs(self, kernel: Any) -> Sequence[Mapping[str, Any]]:
-        configs: Sequence[Mapping[str, Any]] | None = asked_configs(self._injected, _name(kernel))
+        configs: Sequence[Mapping[str, Any]] | None = asked_configs(self.injected, _name(kernel))
         return [{}] if configs is None else configs
 
     def _keep_launch(
@@ -212,16 +189,19 @@ class LaunchRecorder(Recorder):
             function=function,
             signature=signature,
             options=kernel._compiler_options,  # noqa: SLF001
-            grid=tuple(int(size) for size in grid),
-            config={**(self._config or {}), **config},
-            autotuned=self._config is not None,
-            call=self._call if self._config is not None else None,
+            grid=[int(size) for size in grid],
+            **self.tuning,
         )
+        record.config = {**record.config, **config}
         # As cuTile does, which compiles a kernel for such arguments once.
         key = (id(function.pyfunc), signature.symbol, str(record.options))
         if key not in self._contents:
             self._contents[key] = function, self._content(record)
-        record.sign(self._contents[key][1])
+        source = ""
+        with contextlib.suppress(OSError, TypeError):
+            source = inspect.getsource(function.pyfunc)
+        decides = (signature.symbol, str(record.options), self._contents[key][1], source)
+        record.key = hash_of(record.kernel, *decides)
         self.keep(record)
 
     def _content(self, record: LaunchRecord) -> str:
@@ -260,22 +240,19 @@ class LaunchRecorder(Recorder):
         As in cuTile, one that cannot be launched is a failure of that config alone.
         """
         # It may be an iterator, which can be read once.
-        configs, failures, launched = list(search_space), [], []
-        self._call = object()
+        configs, failures, launched, call = list(search_space), [], [], object()
         for config in configs:
-            self._config = _plain_config(config)
             try:
-                own = kernel if hasattr(kernel, "_pyfunc") else kernel(config)
-                own = own.replace_hints(**hints_fn(config)) if hints_fn else own
-                self._launch(stream, grid_fn(config), own, args_fn(config))
+                with self.tuned_to(_plain_config(config), call):
+                    own = kernel if hasattr(kernel, "_pyfunc") else kernel(config)
+                    own = own.replace_hints(**hints_fn(config)) if hints_fn else own
+                    self._launch(stream, grid_fn(config), own, args_fn(config))
             except OURS:
                 raise
             except Exception as error:  # noqa: BLE001 - as cuTile does: the next config
                 failures.append((config, type(error), str(error)))
             else:
                 launched.append(config)
-            finally:
-                self._config = None
         tune = sys.modules[cuda.tile.tune.TuningResult.__module__]
         if not launched:
             why = f"; the last: {failures[-1][2]}" if failures else ""
@@ -334,21 +311,17 @@ def _options(options: Any, gpu: str) -> dict[str, Any]:
 
 
 class _Definitions(Definitions):
-    def __init__(self, kernel: Any) -> None:
-        super().__init__()
-        self._kernel = kernel
+    """The options of the kernel, which is `undecorated`, are those of the launch."""
+
+    brought = sys.stdlib_module_names
 
     def is_brought(self, module: str) -> bool:
         is_tile = module == _BROUGHT or module.startswith(f"{_BROUGHT}.")
-        return is_tile or module.partition(".")[0] in sys.stdlib_module_names
+        return is_tile or super().is_brought(module)
 
     def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
-        code, decorator = super().source(thing)
-        if thing is not self._kernel:
-            return code, decorator
-        # Its options are those of the launch.
-        node = ast.parse(code).body[0]
-        return "".join(code.splitlines(keepends=True)[node.lineno - 1 :]), ("ct.kernel", cuda.tile)
+        code, _ = super().source(thing)
+        return code, ("ct.kernel", cuda.tile) if thing is self._undecorated else None
 
     def _place(self, value: Any) -> tuple[str, str] | None:
         place = super()._place(value)

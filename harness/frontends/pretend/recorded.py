@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps
 from pathlib import Path
@@ -52,6 +52,8 @@ _VALUES = {
 }
 Replaced = Sequence[tuple[Any, str, Any]]
 """Places, names in them, and what is put there."""
+Injected = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Configs by a pattern for the name of a kernel."""
 
 pretend = gpu.pretend_cuda
 """Shows torch, and Triton where there is one, a GPU that is not there."""
@@ -66,6 +68,9 @@ with contextlib.suppress(ImportError):
     pretend = pretend_triton
 
 
+_TOLD = ("key", "kernel", "file", "config", "autotuned", "arguments", "grid", "suspect", "values")
+
+
 @dataclass(kw_only=True)
 class Record:
     """One kernel with one config: what would be compiled. `key` hashes all that decides that.
@@ -73,7 +78,7 @@ class Record:
     `call` is hashable: equal for what was called alike, but for the config, and for the configs
     that a tuner tries in one call. None where that is not known. `error` says what kept it from
     being built, so that nothing is there to compile. `values` say how launch code had got values by
-    then, as in `passed_over.needs`.
+    then, as in `passed_over.needs`. `views` are what a capture tells besides.
     """
 
     kernel: str
@@ -81,25 +86,17 @@ class Record:
     key: str = ""
     call: Any = None
     error: dict[str, Any] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    autotuned: bool = False
+    arguments: list[dict[str, Any]] = field(default_factory=list)
+    grid: Any = None
+    suspect: str = ""
     values: str = ""
+    views: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of it."""
-        return {
-            "key": self.key,
-            "kernel": self.kernel,
-            "config": self.settings,
-            "autotuned": False,
-            "arguments": [],
-            "grid": None,
-            "file": self.file,
-            "suspect": "",
-            "values": self.values,
-        }
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {}
+        return {**{name: getattr(self, name) for name in _TOLD}, **self.views}
 
     @property
     def refusal(self) -> list[str] | None:
@@ -122,14 +119,18 @@ class Recorder:
     """Collects records while `active()`; equal ones of one config are kept once.
 
     `noted` are the numbers of what was launched, repeated ones too. `dropped` counts what was over
-    the limit. `values` say how launch code gets values;
-    `unexecuted` is why a kernel was not executed where that was asked.
+    the limit. `values` say how launch code gets values; `unexecuted` is why a kernel was not
+    executed where that was asked. `injected` configs, by patterns for the name of a kernel, take
+    the place of those that launch code or a tuner has.
     """
 
     # Kernels of Triton are not launched: what they would write has a shape already.
     silenced: Sequence[Any] = tuple(_OF_TRITON)
 
-    def __init__(self) -> None:
+    def __init__(self, injected: Injected | None = None) -> None:
+        self.injected = injected or {}
+        # The config that a tuner is at, and which of its calls.
+        self._tuning: tuple[dict[str, Any], object] | None = None
         self.records: list[Any] = []
         self.dropped = 0
         self.values = self.unexecuted = ""
@@ -147,9 +148,24 @@ class Recorder:
         silent = [(kind, "run", lambda *_, **__: None) for kind in self.silenced]
         return replacing([*silent, *self.replaced()])
 
+    @contextlib.contextmanager
+    def tuned_to(self, config: dict[str, Any], call: object) -> Iterator[None]:
+        """What comes in the `with` block is of this config, in this call of a tuner."""
+        self._tuning = config, call
+        try:
+            yield
+        finally:
+            self._tuning = None
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        """What a record has of the tuner at work."""
+        config, call = self._tuning or ({}, None)
+        return {"config": config, "autotuned": self._tuning is not None, "call": call}
+
     def keep(self, record: Any) -> bool:
         """Keep a record, which has its key, unless it is known or one too many; whether it was."""
-        name = (record.key, dumps(record.settings))
+        name = (record.key, dumps(record.config))
         if name in self._known:
             number = self._known[name]
             ends = [self._first_of(call) for call in (record.call, self.records[number].call)]
@@ -213,7 +229,7 @@ def hash_of(*parts: Any) -> str:
     return hashlib.sha256(dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def asked_configs(injected: Mapping[str, Any], *names: str) -> Any:
+def asked_configs(injected: Injected, *names: str) -> Any:
     """The configs that take the place of a kernel's own, by a pattern for one of its names."""
     return next(
         (

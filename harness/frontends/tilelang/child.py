@@ -11,7 +11,6 @@ job lowers a record to CUDA C++, or exports the function that builds it.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
 import json
@@ -19,7 +18,7 @@ import math
 import os
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from tilelang.autotuner import AutoTuner
 
 from harness.frontends.pretend.recorded import (
     OURS,
+    Injected,
     NotCompiled,
     Record,
     RecordedSession,
@@ -59,50 +59,17 @@ class KernelRecord(Record):
     `built_by` is the function that returned it, with its arguments, where its call was seen.
     """
 
-    config: dict[str, Any]
-    autotuned: bool
     function: Any = None
     pass_configs: dict[str, Any] = field(default_factory=dict)
     target: str | None = None
     built_by: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
-    def describe(self) -> dict[str, Any]:
-        more = {"autotuned": self.autotuned, "arguments": self._arguments()}
-        return {**super().describe(), **more}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.config
-
-    def _arguments(self) -> list[dict[str, Any]]:
-        arguments = []
-        for parameter in self.function.params if self.function is not None else ():
-            buffer = self.function.buffer_map.get(parameter)
-            shape = [str(size) for size in buffer.shape] if buffer is not None else None
-            kind = buffer if buffer is not None else parameter
-            name = str(getattr(kind, "name", parameter))
-            arguments.append({"name": name, "dtype": str(kind.dtype), "shape": shape})
-        return arguments
-
-    def sign(self) -> None:
-        passes = sorted((str(name), str(value)) for name, value in self.pass_configs.items())
-        # The whole function, layouts too, which its script leaves out.
-        text = None if self.function is None else str(tvm.ir.save_json(self.function))
-        self.key = hash_of(self.kernel, text, passes, self.target, self.refusal)
-
 
 class KernelRecorder(Recorder):
-    """Collects kernels.
+    """Collects kernels; configs are injected by the name of the function that builds one, too."""
 
-    `injected` configs, by the name of a kernel or of the function that builds it, take the place of
-    those that its tuner lists.
-    """
-
-    def __init__(self, injected: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        super().__init__()
-        self._injected = injected
-        self._config: dict[str, Any] | None = None
-        self._call: object = None
+    def __init__(self, injected: Injected) -> None:
+        super().__init__(injected)
         self._building: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
     def replaced(self) -> Replaced:
@@ -113,7 +80,7 @@ class KernelRecorder(Recorder):
             *((place, "par_compile", _one_by_one) for place in (_JIT, tilelang)),
             (tilelang, "lower", self._lowered),
             (_JIT.JITImpl, "__call__", self._calling(calls)),
-            (AutoTuner, "run", self._tuning()),
+            (AutoTuner, "run", self._searching()),
             (tilelang.profiler, "do_bench", _bench_once),
         ]
 
@@ -150,10 +117,18 @@ class KernelRecorder(Recorder):
         return StandIn(kernel, func, out_idx)
 
     def _keep(self, **facts: Any) -> None:
-        is_tuned = self._config is not None
-        call = self._call if is_tuned else None
-        record = KernelRecord(config=self._config or {}, autotuned=is_tuned, call=call, **facts)
-        record.sign()
+        record = KernelRecord(**self.tuning, **facts)
+        function = record.function
+        passes = sorted((str(name), str(value)) for name, value in record.pass_configs.items())
+        # The whole function, layouts too, which its script leaves out.
+        text = None if function is None else str(tvm.ir.save_json(function))
+        record.key = hash_of(record.kernel, text, passes, record.target, record.refusal)
+        for parameter in function.params if function is not None else ():
+            buffer = function.buffer_map.get(parameter)
+            shape = [str(size) for size in buffer.shape] if buffer is not None else None
+            kind = buffer if buffer is not None else parameter
+            name = str(getattr(kind, "name", parameter))
+            record.arguments.append({"name": name, "dtype": str(kind.dtype), "shape": shape})
         self.keep(record)
 
     def _lowered(self, func_or_mod: Any, target: Any = None, *_: Any, **__: Any) -> Any:
@@ -182,14 +157,14 @@ class KernelRecorder(Recorder):
 
         return call
 
-    def _tuning(self) -> Any:
+    def _searching(self) -> Any:
         """In place of a tuner at work: build its function with each config, and time nothing."""
         recorder = self
 
         def run(tuner: Any, *_: Any, **__: Any) -> Any:
             fn = getattr(tuner.fn, "orig_func", tuner.fn)
             name = str(getattr(fn, "__name__", ""))
-            configs = asked_configs(recorder._injected, name, f"{name}_kernel")
+            configs = asked_configs(recorder.injected, name, f"{name}_kernel")
             configs = tuner.configs if configs is None else configs
             configs = list(configs() if callable(configs) else configs)
             build = tuner.jit_compile
@@ -203,17 +178,16 @@ class KernelRecorder(Recorder):
                         pass_configs=options.pass_configs,
                     )
 
-            kernels, recorder._call = [], object()
+            kernels, call = [], object()
             for config in configs:
-                recorder._config = {name: plain(value) for name, value in config.items()}
-                try:
-                    kernels.append(build(**config))
-                except OURS:
-                    raise
-                except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
-                    recorder._keep(kernel=fn.__name__, file=file_of(fn), error=raised(error))
-                finally:
-                    recorder._config = None
+                named = {name: plain(value) for name, value in config.items()}
+                with recorder.tuned_to(named, call):
+                    try:
+                        kernels.append(build(**config))
+                    except OURS:
+                        raise
+                    except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
+                        recorder._keep(kernel=fn.__name__, file=file_of(fn), error=raised(error))
             kernel = kernels[0] if kernels else StandIn("none")
             config = dict(configs[0]) if configs else {}
             return types.SimpleNamespace(
@@ -374,22 +348,10 @@ def _facts(function: Any) -> dict[str, Any]:
     }
 
 
-_BROUGHT = {"tilelang", "tvm", "torch", *sys.stdlib_module_names}
-
-
 class _Definitions(Definitions):
-    builder: Any = None
+    """The file calls what builds the kernel as it is: it is lowered, not compiled and launched."""
 
-    def is_brought(self, module: str) -> bool:
-        return module.partition(".")[0] in _BROUGHT
-
-    def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
-        code, decorator = super().source(thing)
-        if thing is self.builder:
-            # The file calls it as it is: what it builds is lowered, not compiled and launched.
-            node = ast.parse(code).body[0]
-            code = "".join(code.splitlines(keepends=True)[node.lineno - 1 :])
-        return code, decorator
+    brought = frozenset({"tilelang", "tvm", "torch", *sys.stdlib_module_names})
 
     def python(self, thing: Any) -> Any:
         return inspect.unwrap(getattr(thing, "orig_func", thing))
@@ -470,8 +432,7 @@ class _Session(RecordedSession):
             message = "no call of a decorated function builds it, one that returns a kernel"
             raise ExportError(message)
         function, args, kwargs = record.built_by
-        definitions = _Definitions()
-        definitions.builder = function
+        definitions = _Definitions(function)
         definitions.add(function)
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()

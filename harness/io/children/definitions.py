@@ -15,7 +15,7 @@ import math
 import symtable
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -31,16 +31,21 @@ class Definitions:
 
     A definition's `names` say what its free names, and dotted ones that lead out of a module, are
     bound to: a `module` (with an `attribute`), another `definition`, or a `value` in words.
+    `brought` are the packages that a file may import. Of `undecorated` the file has no decorator:
+    its own launch stands for it.
     """
 
-    def __init__(self) -> None:
+    brought: Container[str]
+
+    def __init__(self, undecorated: Any = None) -> None:
+        self._undecorated = undecorated
         self._found: list[dict[str, Any]] = []
         # By identity: a factory makes many functions of one name. Kept alive, or ids come again.
         self._indices: dict[int, tuple[int, Any]] = {}
 
     def is_brought(self, module: str) -> bool:
         """Whether a file may import this module."""
-        raise NotImplementedError
+        return module.partition(".")[0] in self.brought
 
     def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
         """A definition's text, and the decorator that it gets, with what that begins with.
@@ -49,10 +54,14 @@ class Definitions:
             ExportError: Python does not have its text.
         """
         try:
-            return textwrap.dedent(inspect.getsource(self.python(thing))), None
+            code = textwrap.dedent(inspect.getsource(self.python(thing)))
         except (OSError, TypeError) as error:
             message = f"the source of {getattr(thing, '__qualname__', thing)} cannot be read"
             raise ExportError(message) from error
+        if thing is self._undecorated:
+            node = ast.parse(code).body[0]
+            code = "".join(code.splitlines(keepends=True)[node.lineno - 1 :])
+        return code, None
 
     def own_text(self, value: Any, names: Names) -> str | None:
         """A value of the compiler's as an expression, whose names are added; None for another."""

@@ -45,9 +45,8 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, 
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
-from harness.frontends.pretend.recorded import Replaced, replacing
+from harness.frontends.pretend.recorded import Injected, Replaced, replacing
 from harness.frontends.triton.child.recording import (
-    Injected,
     bind,
     config_of,
     describe_arguments,

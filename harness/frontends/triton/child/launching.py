@@ -40,7 +40,7 @@ from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.passed_over import assert_lines
-from harness.frontends.pretend.recorded import Replaced, replacing
+from harness.frontends.pretend.recorded import Injected, Replaced, replacing
 from harness.frontends.triton.child import generators
 from harness.frontends.triton.child.interpreting import (
     ended_badly,
@@ -49,7 +49,6 @@ from harness.frontends.triton.child.interpreting import (
     run_with_values,
 )
 from harness.frontends.triton.child.recording import (
-    Injected,
     bind,
     config_of,
     constexprs_of,

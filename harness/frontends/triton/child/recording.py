@@ -19,7 +19,7 @@ import inspect
 import operator
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from json import dumps
 from typing import Any
@@ -33,11 +33,17 @@ from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend import gpu
 from harness.frontends.pretend.passed_over import NeedsValuesError, UnknownNumber
-from harness.frontends.pretend.recorded import Record, Recorder, Replaced, asked_configs, hash_of
+from harness.frontends.pretend.recorded import (
+    Injected,
+    Record,
+    Recorder,
+    Replaced,
+    asked_configs,
+    hash_of,
+)
 from harness.frontends.triton.child.answers import COMPILE, RecordedKernel
 from harness.io.children.launch_code import SEEN
 
-Injected = dict[str, list[dict[str, Any]]]
 Execute = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], str]
 """Gives tensors what a kernel leaves in them, by its arguments and its grid; why it could not."""
 
@@ -499,24 +505,10 @@ class LaunchRecord(Record):
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    config: dict[str, Any]
-    autotuned: bool
-    grid: Any
-    suspect: str = ""
-    arguments: list[dict[str, Any]] = field(default_factory=list)
-    views: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.config
 
     @property
     def first_stage(self) -> str:
         return first_stage(self.function)
-
-    def describe(self) -> dict[str, Any]:
-        own = ("autotuned", "arguments", "grid", "suspect")
-        return {**super().describe(), **{name: getattr(self, name) for name in own}, **self.views}
 
     def compile(self) -> Any:
         grid = tuple(self.grid) if self.grid else (1,)
@@ -547,10 +539,9 @@ class LaunchRecorder(Recorder):
     silenced = ()
 
     def __init__(self, injected: Injected | None = None, execute: Execute | None = None) -> None:
-        super().__init__()
-        self._injected = injected or {}
+        super().__init__(injected)
         self._execute = execute
-        self._tuning: list[_Tuning] = []
+        self._tunings: list[_Tuning] = []
         self._tuned: dict[tuple[Any, ...], tuple[Any, list[int]]] = {}
 
     def replaced(self) -> Replaced:
@@ -574,14 +565,14 @@ class LaunchRecorder(Recorder):
             # Timings of an earlier run, kept on disk, would hide every config but one.
             tuner.cache_results = False
             listed, begin = tuner.configs, len(recorder.noted)
-            tuner.configs = injected_configs(tuner, recorder._injected) or listed
+            tuner.configs = injected_configs(tuner, recorder.injected) or listed
             with recorder._counted():
-                recorder._tuning.append(_Tuning(launch, tuner))
+                recorder._tunings.append(_Tuning(launch, tuner))
                 try:
                     result = tune(tuner, *args, **kwargs)
                 finally:
                     tuner.configs = listed
-                    recorder._tuning.pop()
+                    recorder._tunings.pop()
             return recorder._tuned.setdefault(launch, (result, recorder.noted[begin:]))[0]
 
         def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
@@ -604,16 +595,16 @@ class LaunchRecorder(Recorder):
     @contextlib.contextmanager
     def tuned_to(self, config: dict[str, Any], call: object) -> Iterator[None]:
         """Launches in the `with` block are those of this config of a tuner of its own."""
-        self._tuning.append(_Tuning(call, config=config))
+        self._tunings.append(_Tuning(call, config=config))
         try:
             yield
         finally:
-            self._tuning.pop()
+            self._tunings.pop()
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
         """A launch of the test at work, and what keeps it from being recorded."""
-        test = SEEN[-1] if SEEN and not self._tuning else None
+        test = SEEN[-1] if SEEN and not self._tunings else None
         dropped = self.dropped
         if test:
             test["launches"] += 1
@@ -648,21 +639,21 @@ class LaunchRecorder(Recorder):
         if config.pre_hook:
             config.pre_hook(named)
         tuner.pre_hook(named)
-        self._tuning[-1].is_over = True
-        self._tuning.append(_Tuning(self._tuning[-1].call, tuner, config_of(config)))
+        self._tunings[-1].is_over = True
+        self._tunings.append(_Tuning(self._tunings[-1].call, tuner, config_of(config)))
         try:
             tuner.fn.run(*args, **current)
         finally:
-            self._tuning.pop()
+            self._tunings.pop()
         tuner.post_hook(named, exception=None)
         return [0.0, 0.0, 0.0]
 
     def _launched(
         self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
     ) -> Any:
-        tuning = self._tuning[-1] if self._tuning else None
+        tuning = self._tunings[-1] if self._tunings else None
         if tuning is None:
-            for options in injected_options(function.fn.__name__, self._injected):
+            for options in injected_options(function.fn.__name__, self.injected):
                 self._recorded(function, args, grid, {**kwargs, **options}, None)
         # The winner's launch, after every config has been recorded, is not recorded again.
         is_winner = tuning is not None and tuning.is_over and tuning.config is None
@@ -676,11 +667,11 @@ class LaunchRecorder(Recorder):
         if not self._execute:
             gpu.wrote([args, kwargs])
             return
-        self._tuning.append(_Tuning(None, tuner, is_over=True))
+        self._tunings.append(_Tuning(None, tuner, is_over=True))
         try:
             tuner.fn.run(*args, **{**kwargs, **tuner.best_config.all_kwargs()})
         finally:
-            self._tuning.pop()
+            self._tunings.pop()
 
     def _left(
         self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
@@ -723,9 +714,8 @@ class LaunchRecorder(Recorder):
             kwargs=_as_they_are(kwargs),
             config=config,
             autotuned=tuning is not None,
-            grid=None,
+            arguments=describe_arguments(function, args, kwargs),
         )
-        record.arguments = describe_arguments(function, args, kwargs)
         record.key = _key(record)
         record.call = tuning.call if tuning else _call(record)
         if keeps and self.keep(record):
@@ -812,37 +802,30 @@ class SourceRecord(Record):
     def of(cls, source: Any, options: dict[str, Any]) -> SourceRecord:
         # Triton's own hash has the kernel, its helpers, the signature, constants and attributes.
         key = hash_of(_source_hash(source), sorted((n, repr(v)) for n, v in options.items()))
-        function = source.fn.fn
-        record = cls(
+        function, signature = source.fn.fn, source.signature.items()
+        names = source.fn.arg_names
+        values = {
+            names[name[0]] if isinstance(name, tuple) else name: value
+            for name, value in source.constants.items()
+        }
+        own = {n: v for n in OPTIONS if (v := options.get(n)) != _DEFAULTS.get(n)}
+        plain = {n: v for n, v in own.items() if isinstance(v, bool | int | float | str)}
+        config = {**_plain_constants(source.fn, values), **plain}
+        kinds = [(n, str(k)) for n, k in signature if n not in config]
+        return cls(
             kernel=str(function.__name__),
             file=function.__code__.co_filename,
             key=key,
+            call=str([_source_key(source.fn), kinds, source.attrs]),
+            config=config,
+            arguments=[{"name": name, "type": str(kind)} for name, kind in signature],
             source=source,
             options=options,
         )
-        kinds = [(n, str(k)) for n, k in source.signature.items() if n not in record.settings]
-        record.call = str([_source_key(source.fn), kinds, source.attrs])
-        return record
 
     @property
     def first_stage(self) -> str:
         return first_stage(self.source.fn)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        function = self.source.fn
-        values = {
-            function.arg_names[key[0]] if isinstance(key, tuple) else key: value
-            for key, value in self.source.constants.items()
-        }
-        options = {n: v for n in OPTIONS if (v := self.options.get(n)) != _DEFAULTS.get(n)}
-        plain = {n: v for n, v in options.items() if isinstance(v, bool | int | float | str)}
-        return {**_plain_constants(function, values), **plain}
-
-    def describe(self) -> dict[str, Any]:
-        kinds = self.source.signature.items()
-        arguments = [{"name": name, "type": str(kind)} for name, kind in kinds]
-        return {**super().describe(), "arguments": arguments}
 
     def compile(self) -> Any:
         target = driver.active.get_current_target()

@@ -378,12 +378,8 @@ class IrRecord(recorded.Record):
         """The same with a config in place of its own; with one stage no loop has more."""
         options, is_plain = {**self.options, **config}, config.get("num_stages") == 1
         key = recorded.hash_of(self.key, sorted(options.items()), is_plain)
-        return replace(self, options=options, is_plain=is_plain, key=key)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        default = {"num_ctas": 1}
-        return {n: v for n, v in self.options.items() if default.get(n) != v}
+        named = _named(options)
+        return replace(self, options=options, is_plain=is_plain, key=key, config=named)
 
     def compile(self) -> Any:
         target, file = GPUTarget("cuda", self.capability, 32), Path(self.file)
@@ -403,9 +399,15 @@ def read_ir(file: str, options: dict[str, Any], capability: int) -> IrRecord:
         file=file,
         kernel=(match[1] or match[2]) if match else "",
         key=recorded.hash_of(sha256, Path(file).suffix, sorted(options.items())),
+        config=_named(options),
         options=options,
         capability=capability,
     )
+
+
+def _named(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a config, without one that every config has."""
+    return {name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}
 
 
 Names = dict[str, dict[str, Any]]
@@ -510,8 +512,7 @@ def _attributes(attrs: Any) -> dict[Place, Any]:
 
 
 class _Definitions(Definitions):
-    def is_brought(self, module: str) -> bool:
-        return module.partition(".")[0] == "triton"
+    brought = frozenset({"triton"})
 
     def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
         if not isinstance(thing, JITFunction):

@@ -14,7 +14,7 @@ from harness.frontends.pretend import recorded
 @dataclass
 class Launched:
     key: str
-    settings: dict[str, int] = field(default_factory=dict)
+    config: dict[str, int] = field(default_factory=dict)
     values: str = ""
     call: object = None
 
