@@ -17,9 +17,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ from harness.io.processes.hub import (
     Peer,
     PeerGoneError,
     ResourceLimits,
-    is_lost,
+    shared,
 )
 from harness.io.processes.machine import (
     is_confined,
@@ -48,9 +48,6 @@ from harness.values.kernel import Scalar
 from harness.values.limits import Limits
 from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import Compiler
-
-K = TypeVar("K")
-T = TypeVar("T")
 
 
 class CapturedLaunch(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +194,7 @@ class LaunchSessions(Sessions):
         self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
     async def _server(self, compiler: Compiler) -> Peer:
-        return await _shared(self._servers, compiler, lambda: self._start_server(compiler))
+        return await shared(self._servers, compiler, lambda: self._start_server(compiler))
 
     async def _start_server(self, compiler: Compiler) -> Peer:
         require_confinement()
@@ -228,7 +225,7 @@ class LaunchSessions(Sessions):
                     return await self._with_values(server, request)
             raise InfrastructureError(f"{compiler.name}: its child process died twice")
 
-        return await _shared(self._sessions, key, opened)
+        return await shared(self._sessions, key, opened)
 
     async def _with_values(self, server: Peer, request: CaptureRequest) -> _Session:
         """A session without values; with those that launch code needs, where that leads further."""
@@ -413,18 +410,6 @@ async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capt
             f"{file}: the launch code interferes: what its process says of its launches makes no "
             f"sense ({error}); does it change modules of Python?"
         ) from error
-
-
-async def _shared(
-    tasks: dict[K, asyncio.Task[T]], key: K, start: Callable[[], Coroutine[Any, Any, T]]
-) -> T:
-    """What one task gives to all who ask for this key; it is started again where it is lost."""
-    task = tasks.get(key)
-    if task is None or is_lost(task):
-        task = tasks[key] = asyncio.create_task(start())
-        # Seen here: on a run that is stopped, no task waits for its failure any more.
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-    return await asyncio.shield(task)
 
 
 def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -18,7 +17,7 @@ from gpu_emulator.values import Element, Trace
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.io.files.own_code import code_sha256, import_path
 from harness.io.files.writing import scratch_disk
-from harness.io.processes.hub import FILE_SIZE, Hub, Peer, PeerGoneError, ResourceLimits, is_lost
+from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.run.emulator_jobs import (
     BESIDE,
     EMULATE,
@@ -30,7 +29,6 @@ from harness.run.emulator_jobs import (
     EmulatorJob,
     Ran,
 )
-from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
 _LARGEST_RESULT = 1 << 30
@@ -161,10 +159,6 @@ async def _executed(
         bench.hub.drop_folder(folder)
 
 
-_SERVERS: WeakKeyDictionary[Hub, asyncio.Task[Peer]] = WeakKeyDictionary()
-"""The process of each hub that has the emulator loaded."""
-
-
 async def execute_job(
     hub: Hub, folder: Path, limits: ResourceLimits, module: str = "harness.run.child.worker"
 ) -> ProcessEnd:
@@ -180,29 +174,12 @@ async def execute_job(
 
 async def _forked(hub: Hub, folder: Path, limits: ResourceLimits, module: str) -> ProcessEnd:
     message = {"op": EMULATE, "folder": str(folder), "limits": limits.message(), "module": module}
-    for _ in range(2):
-        task = _SERVERS.get(hub)
-        if task is None or is_lost(task):
-            task = _SERVERS[hub] = asyncio.create_task(_serve(hub))
-            # One that is ended while it starts is not our error.
-            task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        try:
-            process, start_error = await (await asyncio.shield(task)).run(message)
-        except PeerGoneError:
-            continue
-        if start_error:
-            raise InfrastructureError(f"the emulator cannot be started: {start_error}")
-        return process
-    raise InfrastructureError("the emulator's process was killed twice")
-
-
-async def _serve(hub: Hub) -> Peer:
     argv = [sys.executable, "-m", "harness.run.child.serving"]
     path = os.pathsep.join(filter(None, (import_path(), os.environ.get("PYTHONPATH"))))
     # One thread for each worker: several of them run at once.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     env = {**os.environ, "PYTHONPATH": path, **threads}
-    return await hub.spawn(argv, env=env, log=hub.scratch / "emulator.log")
+    return await hub.serve("emulator", argv, env, message, "the emulator")
 
 
 async def _tell(path: Path, tell: Callable[[str], None]) -> None:

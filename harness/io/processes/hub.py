@@ -18,9 +18,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
 import msgspec
 
@@ -30,6 +30,9 @@ from harness.io.files.writing import Scratch, scratch_disk
 from harness.io.processes.tasks import in_parallel
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 _UNREAD_EVENTS = 8
 # A killed job is gone at once, unless the machine is in trouble.
@@ -148,11 +151,18 @@ class Peer:
         await self._task
 
 
-def is_lost(task: asyncio.Task[Any]) -> bool:
-    """Whether what was to be started failed to, or is gone again."""
-    if not task.done():
-        return False
-    return task.cancelled() or task.exception() is not None or task.result().gone
+async def shared(
+    tasks: dict[K, asyncio.Task[Any]], key: K, start: Callable[[], Coroutine[Any, Any, T]]
+) -> T:
+    """What one task gives to all who ask for this key; it is started again where it is lost."""
+    task = tasks.get(key)
+    is_ended = task is not None and task.done()
+    if task is None or (is_ended and (task.cancelled() or task.exception() or task.result().gone)):
+        task = tasks[key] = asyncio.create_task(start())
+        # Seen here: on a run that is stopped, no task waits for its failure any more.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    answer: T = await asyncio.shield(task)
+    return answer
 
 
 FILE_SIZE = 1 << 28
@@ -340,7 +350,8 @@ class Hub:
         self._folders = itertools.count(1)
         self._peers: list[Peer] = []
         self._processes: list[asyncio.subprocess.Process] = []
-        self._runner: asyncio.Task[Peer] | None = None
+        # Children that do any number of jobs, by their names.
+        self._servers: dict[str, asyncio.Task[Peer]] = {}
 
     async def __aenter__(self) -> Self:
         with scratch_disk():
@@ -358,8 +369,8 @@ class Hub:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        if self._runner:
-            self._runner.cancel()
+        for server in self._servers.values():
+            server.cancel()
         await in_parallel(peer.close() for peer in self._peers)
         await in_parallel(map(_leave, self._processes))
         for scratch in self._scratches:
@@ -464,20 +475,36 @@ class Hub:
         message = _order(words, env, str(folder), writable)
         message |= {name: str(folder / name) for name in ("stdout", "stderr")}
         message["limits"] = limits.message()
+        return await self.serve("runner", bare_python("supervisor"), os.environ, message, words[0])
+
+    async def serve(
+        self,
+        server: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        message: dict[str, Any],
+        what: str,
+    ) -> ProcessEnd:
+        """Have the child of this name do a job, which names `what` runs in it to the user.
+
+        It is started by `argv` where it is not there yet, or gone.
+
+        Raises:
+            InfrastructureError: it cannot be started, or the machine kills it.
+        """
+        log = self.scratch / f"{server}.log"
         for _ in range(2):
             try:
-                task = self._runner
-                if task is None or is_lost(task):
-                    log = self.scratch / "runner.log"
-                    runner = self.spawn(bare_python("supervisor"), env=os.environ, log=log)
-                    task = self._runner = asyncio.create_task(runner)
-                end, start_error = await (await asyncio.shield(task)).run(message)
+                peer = await shared(
+                    self._servers, server, lambda: self.spawn(argv, env=env, log=log)
+                )
+                end, start_error = await peer.run(message)
             except PeerGoneError:
                 continue
             if start_error:
-                raise InfrastructureError(f"cannot start {words[0]}: {start_error}")
+                raise InfrastructureError(f"cannot start {what}: {start_error}")
             return end
-        raise InfrastructureError(f"the process that runs {words[0]} was killed twice")
+        raise InfrastructureError(f"the process that runs {what} was killed twice")
 
     def new_folder(self, kind: str, inside: Path | None = None) -> Path:
         """A new scratch folder, in another one where `inside` is given; it goes with the hub."""
