@@ -35,6 +35,7 @@ from harness.frontends.launch_code import (
 )
 from harness.frontends.one_file import GUARD, StandaloneError, code_before, values_of
 from harness.frontends.plan import CapturePlace, Plan, cells_of
+from harness.frontends.readings import PtxReading, read_text
 from harness.frontends.sessions import (
     CapturedLaunch,
     CaptureRequest,
@@ -157,11 +158,35 @@ class CapturedFrontEnd(FrontEnd):
         `alone`: nothing else is to run beside it.
         """
         lowering = self.evidence(launch, job)
-        artifacts = keep_files(bench, job, self.files)
+        if lowering.end.ok and not lowering.error:
+            lowering = await self.go_on(bench, launch, job, lowering, alone=alone)
+        files = self.left(job)
         if lowering.error:
-            artifacts.pop(self.stages[-1], None)
+            files.pop(self.stages[-1], None)
+        artifacts = {stage: bench.store.artifacts.put_file(file) for stage, file in files.items()}
         artifacts["log"] = keep_streams(bench, job)
         return lowering, artifacts
+
+    def left(self, job: JobResult) -> dict[str, Path]:
+        """The files that a job left, by stage."""
+        paths = {stage: job.folder / file for stage, file in self.files.items()}
+        return {stage: path for stage, path in paths.items() if path.is_file()}
+
+    async def go_on(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        job: JobResult,
+        lowering: Lowering,
+        *,
+        alone: bool = False,
+    ) -> Lowering:
+        """Run what goes on from a job that ended well, in its folder; the evidence of both.
+
+        Raises:
+            InfrastructureError: it cannot be started.
+        """
+        return lowering
 
     def judge(self, lowering: Lowering) -> Verdict:
         """The verdict on a lowering that raised an error of Python, or did not end well."""
@@ -416,23 +441,14 @@ class CapturedFrontEnd(FrontEnd):
         return f"{kernel}(..., {values})"
 
 
-def keep_files(bench: Workbench, job: JobResult, files: Mapping[str, str]) -> dict[str, str]:
-    """Keep what a job left of these files; the sha256 of each by its name."""
-    paths = {name: job.folder / file for name, file in files.items()}
-    return {
-        name: bench.store.artifacts.put_file(path) for name, path in paths.items() if path.is_file()
-    }
-
-
-def keep_streams(bench: Workbench, job: JobResult, more: str = "") -> str:
-    """Keep what a job printed, and `more`, as one artifact; its sha256."""
+def keep_streams(bench: Workbench, job: JobResult) -> str:
+    """Keep what a job printed as one artifact; its sha256."""
     with scratch_disk(), (job.folder / "log").open("wb") as log:
         for name in ("stderr", "stdout"):
             # One that was killed at once may not have made them yet.
             if (job.folder / name).is_file():
                 with (job.folder / name).open("rb") as stream:
                     shutil.copyfileobj(stream, log)
-        log.write(more.encode())
     return bench.store.artifacts.put_file(job.folder / "log")
 
 
@@ -455,12 +471,14 @@ class FileForm(SourceForm):
     """How the kernels of one compiler are written as one file of Python with a launch, and read.
 
     `imports` are all that files begin with, and `roots` the names that they give. What the code
-    begins with has two blank lines before it where it is one of `spaced`.
+    begins with has two blank lines before it where it is one of `spaced`. Stages in `past` are got
+    past where a job ends well: no program shows more of them.
     """
 
     imports: tuple[str, ...]
     roots: frozenset[str]
     dialect: Dialect
+    past: frozenset[str]
     spaced: tuple[str, ...] = ()
 
     def __init__(self, front_end: CapturedFrontEnd) -> None:
@@ -474,11 +492,32 @@ class FileForm(SourceForm):
     def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
         """The launch, from what its lines set each name to; it may raise what `ast` raises."""
 
-    @abstractmethod
+    def picked(self, launch: CapturedLaunch, job: JobResult) -> str | None:
+        """The executable of the assembler that the compiler would have run, where it says so."""
+        return None
+
+    def reading(self, lowering: Lowering, program: bytes, left: Mapping[str, Path]) -> PtxReading:
+        """What a program says, beside the other files that its job left."""
+        entry = lowering.metadata.get("entry")
+        return read_text(program.decode(errors="replace"), entry=str(entry) if entry else None)
+
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
     ) -> Lowered | None:
         """The result of a job that compiled a file; None where it got past `until`."""
+        front, picked = self.front_end, self.picked(launch, job)
+        lowering = front.evidence(launch, job)
+        if lowering.end.ok and not lowering.error:
+            if until and until.value in self.past:
+                return None
+            lowering = await front.go_on(bench, launch, job, lowering)
+        left = front.left(job)
+        file = left.get(front.stages[-1])
+        if not lowering.end.ok or lowering.error or file is None:
+            return Lowered(lowering=lowering, picked_ptxas=picked)
+        program = file.read_bytes()
+        reading = self.reading(lowering, program, left)
+        return Lowered(lowering=lowering, program=program, reading=reading, picked_ptxas=picked)
 
     def imports_of(self, launch: FileLaunch) -> Sequence[str]:
         """Those of `imports` that a file with this launch has."""

@@ -13,16 +13,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.one_file import LINE, call_lines, keywords_of, must_be, spelled, spelled_node
 from harness.frontends.partners import PINS
-from harness.frontends.readings import read_text
-from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import Lowered
 from harness.values.standalone import Dialect, FileLaunch, SourceInstall
 from harness.values.toolchain import Assembler
-from harness.values.verdict import Stage
 
 FILES = {"mlir": "kernel.mlir", "ptx": "kernel.ptx"}
 """What a job leaves, by stage."""
@@ -42,6 +37,7 @@ class CuteDslForm(FileForm):
     imports = ("import cutlass", "from cutlass import cute", "from cutlass.cute import runtime")
     roots = _ROOTS
     dialect = Dialect(always=frozenset(imports))
+    past = frozenset({"mlir", "nvvm"})
     spaced = ("@", "def ", "class ")
 
     def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
@@ -95,19 +91,6 @@ class CuteDslForm(FileForm):
             cache="CUTE_DSL_CACHE_DIR",
             below=_BELOW,
         )
-
-    async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
-    ) -> Lowered | None:
-        lowering = self.front_end.evidence(launch, job)
-        if not lowering.end.ok or lowering.error or lowering.stage != "ptx":
-            return Lowered(lowering=lowering)
-        if until is not None and until.value not in ("ptx", "cubin"):
-            return None
-        program = (job.folder / FILES["ptx"]).read_bytes()
-        entry = lowering.metadata.get("entry")
-        reading = read_text(program.decode(errors="replace"), entry=str(entry) if entry else None)
-        return Lowered(lowering=lowering, program=program, reading=reading)
 
 
 def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:

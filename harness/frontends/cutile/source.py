@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from packaging.version import Version
 
-from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.one_file import call_lines, keywords_of, must_be, spelled, spelled_node
 from harness.frontends.partners import PINS, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import CompileRequest, Lowered
+from harness.frontends.source_form import CompileRequest
+from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler, PackagePin
-from harness.values.verdict import Stage
 
-PROGRAM = "kernel.tileir"
-"""What tileiras takes, in the folder of a job."""
-FILES = {"cutile": "kernel.cutile", "tileir": PROGRAM}
+FILES = {"cutile": "kernel.cutile", "tileir": "kernel.tileir"}
 """What a job leaves, by stage."""
 # Brings the ptxas that tileiras calls: in an environment of ours a script stands in its place.
 _NVCC = "nvidia-cuda-nvcc"
@@ -51,6 +49,7 @@ class CuTileForm(FileForm):
     imports = ("import os", "import cuda.tile as ct", "from cuda.tile import compilation")
     roots = frozenset({"os", "ct", "compilation"})
     dialect = Dialect(always=frozenset(imports))
+    past = frozenset(FILES)
     spaced = ("@", "def ")
 
     def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
@@ -130,20 +129,14 @@ class CuTileForm(FileForm):
         own = TILEIRAS_BACK_END.brought_along(tileiras_in(launch.compiler))
         return self.front_end.asked(request.ptxas or own)
 
-    async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
-    ) -> Lowered | None:
-        own = str(tileiras_in(launch.compiler))
-        lowering, program = self.front_end.evidence(launch, job), job.folder / PROGRAM
-        if not lowering.end.ok or lowering.error or not program.is_file():
-            return Lowered(lowering=lowering, picked_ptxas=own)
-        if until is not None and until.value in FILES:
-            return None
+    def picked(self, launch: CapturedLaunch, job: JobResult) -> str:
+        return str(tileiras_in(launch.compiler))
+
+    def reading(
+        self, lowering: Lowering, program: bytes, left: Mapping[str, FilePath]
+    ) -> PtxReading:
         kernel = str(lowering.metadata["entry"])
-        reading = PtxReading(facts=None, body_sha256="", kernel=kernel)
-        return Lowered(
-            lowering=lowering, program=program.read_bytes(), reading=reading, picked_ptxas=own
-        )
+        return PtxReading(facts=None, body_sha256="", kernel=kernel)
 
 
 def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:

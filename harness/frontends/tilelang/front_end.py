@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from harness.frontends.bench import Workbench
-from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
-from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, tool_of
+from harness.frontends.captured_front_end import CapturedFrontEnd
+from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, run_nvcc, tool_of
 from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.tilelang.source import FILES, FLAGS, NVCC_STAGE, TileLangForm, go_on
+from harness.frontends.tilelang.source import FILES, FLAGS, TileLangForm
+from harness.io.files.writing import scratch_disk
 from harness.judging.judge import failed
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
-from harness.values.toolchain import Assembler, Compiler
+from harness.values.toolchain import NVCC, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 # Of the form "Bug report" of TileLang's tracker.
@@ -62,7 +65,7 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     title = pins.title
     needs = ("torch",)
     modules: tuple[str, ...] = ("tilelang",)
-    stages: tuple[str, ...] = ("tir", "device", "cuda", NVCC_STAGE, "ptx")
+    stages: tuple[str, ...] = ("tir", "device", "cuda", NVCC, "ptx")
     files = FILES
     impossible = (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)
     levels: tuple[str, ...] = ("source",)
@@ -79,19 +82,39 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     def lowered_with(self) -> dict[str, object]:
         return {"host": host_compiler(), "flags": FLAGS}
 
-    async def finished(
-        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, *, alone: bool
-    ) -> tuple[Lowering, dict[str, str]]:
-        lowering = self.evidence(launch, job)
-        artifacts = keep_files(bench, job, FILES)
-        if not lowering.end.ok or lowering.error or "cuda" not in artifacts:
-            artifacts["log"] = keep_streams(bench, job)
-            return lowering, artifacts
-        run, lowering = await go_on(bench, launch, job, lowering, alone=alone)
-        if run.ptx is not None:
-            artifacts["ptx"] = bench.store.artifacts.put(run.ptx)
-        artifacts["log"] = keep_streams(bench, job, run.log)
-        return lowering, artifacts
+    async def go_on(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        job: JobResult,
+        lowering: Lowering,
+        *,
+        alone: bool = False,
+    ) -> Lowering:
+        """Run nvcc on the code that the job left, as TileLang would."""
+        code = job.folder / FILES["cuda"]
+        if not code.is_file():
+            return lowering
+        options: list[str] = (job.result or {}).get("options", [])
+        words = [*FLAGS, *(word for word in options if not word.startswith("--ptxas-options"))]
+        run = await run_nvcc(bench, launch.compiler, code, words, alone=alone)
+        with scratch_disk():
+            if run.ptx is not None:
+                (job.folder / FILES["ptx"]).write_bytes(run.ptx)
+            with (job.folder / "stdout").open("a") as log:
+                log.write(run.log)
+        # What nvcc would hand to ptxas: the target, and what is meant for ptxas alone.
+        named = (word.partition("=")[2] for word in options if word.startswith("-arch="))
+        arch = next(named, str(launch.request.settings["target"]))
+        own = (word.partition("=")[2] for word in options if word.startswith("--ptxas-options="))
+        wall, cpu = run.end.wall + job.end.wall, run.end.cpu + job.end.cpu
+        return replace(
+            lowering,
+            end=replace(run.end, wall=wall, cpu=cpu),
+            stage=NVCC if run.ptx is None else "ptx",
+            flags=("-v", f"--gpu-name={arch}", *own),
+            log=run.log,
+        )
 
     async def failing_pass(
         self,
@@ -108,7 +131,7 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         return failing_pass(error.traceback) if error else None
 
     def judge(self, lowering: Lowering) -> Verdict:
-        is_nvccs = lowering.error is None and lowering.stage == NVCC_STAGE
+        is_nvccs = lowering.error is None and lowering.stage == NVCC
         return judge_nvcc(lowering) if is_nvccs else super().judge(lowering)
 
     def last_words(self, log: str) -> str:

@@ -9,11 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from msgspec import structs
-
-from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
-from harness.frontends.cuda.compilers import NvccRun, run_nvcc
 from harness.frontends.one_file import (
     keywords_of,
     mapping_lines,
@@ -23,20 +19,14 @@ from harness.frontends.one_file import (
     wrapped,
 )
 from harness.frontends.partners import PINS
-from harness.frontends.readings import read_text
-from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import Lowered
-from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, SourceInstall
 from harness.values.toolchain import NVCC, Assembler
-from harness.values.verdict import Stage
 
 # As TileLang 0.1.8 to 0.1.15 call nvcc, besides the options that they choose.
 FLAGS = ("-O3", "-lineinfo")
 """The options of nvcc that do not depend on the kernel."""
-FILES = {"tir": "kernel.tir", "device": "kernel.device", "cuda": "kernel.cu"}
+FILES = {"tir": "kernel.tir", "device": "kernel.device", "cuda": "kernel.cu", "ptx": "kernel.ptx"}
 """What a job leaves, by stage."""
-NVCC_STAGE = "nvcc"
 # Of what is shared with triage: modules that it imports.
 _NEEDS = ("ml_dtypes", "numpy", "torch")
 
@@ -47,6 +37,7 @@ class TileLangForm(FileForm):
     imports = ("import tilelang", "import tilelang.language as T", "from tilelang import tvm")
     roots = frozenset({"tilelang", "T", "tvm"})
     dialect = Dialect(always=frozenset(imports))
+    past = frozenset({"tir", "device", "cuda"})
 
     def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
         constants = [f"{path[0]}={value}" for path, value in launch.constants.items()]
@@ -82,51 +73,3 @@ class TileLangForm(FileForm):
             has_pins=True,
             cache="TILELANG_CACHE_DIR",
         )
-
-    async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
-    ) -> Lowered | None:
-        lowering = self.front_end.evidence(launch, job)
-        has_code = (job.folder / FILES["cuda"]).is_file()
-        if not lowering.end.ok or lowering.error or not has_code:
-            return Lowered(lowering=lowering)
-        if until is not None and until.value in FILES:
-            return None
-        run, lowering = await go_on(bench, launch, job, lowering)
-        if run.ptx is None:
-            return Lowered(lowering=lowering)
-        reading = read_text(run.ptx.decode(errors="replace"))
-        return Lowered(lowering=lowering, program=run.ptx, reading=reading)
-
-
-async def go_on(
-    bench: Workbench,
-    launch: CapturedLaunch,
-    job: JobResult,
-    lowering: Lowering,
-    *,
-    alone: bool = False,
-) -> tuple[NvccRun, Lowering]:
-    """Run nvcc on the code that a job left, as TileLang would; and the evidence of both.
-
-    Raises:
-        InfrastructureError: it cannot be started.
-    """
-    options: list[str] = (job.result or {}).get("options", [])
-    words = [*FLAGS, *(word for word in options if not word.startswith("--ptxas-options"))]
-    code = job.folder / FILES["cuda"]
-    run = await run_nvcc(bench, launch.compiler, code, words, alone=alone)
-    # What nvcc would hand to ptxas: the target, and what is meant for ptxas alone.
-    named = (word.partition("=")[2] for word in options if word.startswith("-arch="))
-    arch = next(named, str(launch.request.settings["target"]))
-    own = (word.partition("=")[2] for word in options if word.startswith("--ptxas-options="))
-    lowering = structs.replace(
-        lowering,
-        end=structs.replace(
-            run.end, wall=run.end.wall + job.end.wall, cpu=run.end.cpu + job.end.cpu
-        ),
-        stage=NVCC_STAGE if run.ptx is None else "ptx",
-        flags=("-v", f"--gpu-name={arch}", *own),
-        log=run.log,
-    )
-    return run, lowering

@@ -27,13 +27,13 @@ import harness
 from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
 from harness.frontends.base import PartLowering
 from harness.frontends.bench import Kept, Workbench, content_key, has_died
-from harness.frontends.captured_front_end import OF_CHILDREN, keep_streams
+from harness.frontends.captured_front_end import OF_CHILDREN
 from harness.frontends.interpreting import InterpretedFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.sessions import CapturedLaunch, JobResult, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
-from harness.frontends.triton.source import TritonForm, follow_passes, promises, stage_file
+from harness.frontends.triton.source import TritonForm, follow_passes, promises
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON
 from harness.io.processes.machine import is_confined, plain_environment
@@ -266,16 +266,14 @@ class _TritonFrontEnd(InterpretedFrontEnd):
         command = (job.result or {}).get("ptxas_command") or {}
         return replace(super().evidence(launch, job), flags=tuple(command.get("flags", ())))
 
-    async def finished(
-        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, *, alone: bool
-    ) -> tuple[Lowering, dict[str, str]]:
-        files = ((stage, stage_file(job, stage)) for stage in _KEPT)
-        artifacts = {stage: bench.store.artifacts.put_file(file) for stage, file in files if file}
+    def left(self, job: JobResult) -> dict[str, Path]:
+        # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
+        found = {stage: next(iter(job.folder.glob(f"cache/*/*.{stage}")), None) for stage in _KEPT}
+        files = {stage: file for stage, file in found.items() if file}
         # Until Triton 3.8 what Gluon's source becomes is kept under that name alone.
-        if (job.result or {}).get("first_stage") == "glir" and "source" in artifacts:
-            artifacts.setdefault("glir", artifacts["source"])
-        artifacts["log"] = keep_streams(bench, job)
-        return self.evidence(launch, job), artifacts
+        if (job.result or {}).get("first_stage") == "glir" and "source" in files:
+            files.setdefault("glir", files["source"])
+        return files
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.

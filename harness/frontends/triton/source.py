@@ -14,7 +14,6 @@ from pathlib import Path as FilePath
 import msgspec
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
-from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.one_file import (
     LINE,
@@ -28,12 +27,12 @@ from harness.frontends.one_file import (
     spelled_words,
     texts_of,
 )
-from harness.frontends.readings import Promises, read_text
+from harness.frontends.readings import Promises, PtxReading, read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import CompileRequest, Lowered
+from harness.frontends.source_form import CompileRequest
+from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler
-from harness.values.verdict import Stage
 
 _EFFECT_OPS = re.compile(
     r"\btt\.(?:store|atomic_(?:rmw|cas|store)|(?:experimental_)?descriptor_(?:store|reduce|scatter)"
@@ -110,8 +109,6 @@ def follow_passes(lines: Iterable[str]) -> PassTrail:
 
 # As Triton 3.2 - 3.9 say it of a ptxas that a signal has ended (`make_cubin` of its backend).
 _PTXAS_DIED = "`ptxas` failed with error code -{}"
-# A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
-_BEFORE_LLVM = ("ttir", "ttgir")
 _IMPORTS = {
     "triton": "import triton",
     "GPUTarget": "from triton.backends.compiler import GPUTarget",
@@ -135,6 +132,8 @@ class TritonForm(FileForm):
 
     imports = tuple(_IMPORTS.values())
     roots = frozenset({"triton"})
+    # A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
+    past = frozenset({"ttir", "ttgir"})
     dialect = Dialect(
         always=frozenset({"import triton"}), constant=("tl.constexpr", "triton.language")
     )
@@ -187,37 +186,20 @@ class TritonForm(FileForm):
         return {
             # Triton sees this one, or the one that it picks itself.
             "ptxas": str(ptxas.path) if ptxas else None,
-            "until": until.value if until and until.value in _BEFORE_LLVM else None,
+            "until": until.value if until and until.value in self.past else None,
         }
 
-    async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
-    ) -> Lowered | None:
-        if job.result and job.result.get("is_past"):
-            return None
-        texts = {
-            stage: file.read_text(encoding="utf-8", errors="replace")
-            for stage in ("source", "ttir", "ttgir", "ptx")
-            if (file := stage_file(job, stage))
-        }
-        lowering = self.front_end.evidence(launch, job)
-        if not lowering.end.ok or lowering.error or "ptx" not in texts:
-            return Lowered(lowering=lowering)
-        # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
-        ir = next((texts[stage] for stage in ("source", "ttir", "ttgir") if stage in texts), None)
+    def picked(self, launch: CapturedLaunch, job: JobResult) -> str | None:
         command = (job.result or {}).get("ptxas_command") or {}
-        return Lowered(
-            lowering=lowering,
-            program=texts["ptx"].encode(),
-            reading=read_text(texts["ptx"], ir, promises=promises),
-            picked_ptxas=command.get("executable"),
-        )
+        return command.get("executable")
 
-
-def stage_file(job: JobResult, stage: str) -> FilePath | None:
-    """What Triton stored of one stage, where it came so far."""
-    # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
-    return next(iter(sorted(job.folder.glob(f"cache/*/*.{stage}"))), None)
+    def reading(
+        self, lowering: Lowering, program: bytes, left: Mapping[str, FilePath]
+    ) -> PtxReading:
+        # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
+        file = next((left[stage] for stage in ("source", "ttir", "ttgir") if stage in left), None)
+        ir = file.read_text(encoding="utf-8", errors="replace") if file else None
+        return read_text(program.decode(errors="replace"), ir, promises=promises)
 
 
 def _path(launch: FileLaunch, path: Path) -> str:
