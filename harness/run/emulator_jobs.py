@@ -67,18 +67,11 @@ class RunTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedCubin:
-    """The sha256 of a cubin, and that of its listing (`list_cubin` in `bench/assemble.py`)."""
-
-    elf: str
-    listing: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
     """One launch with its PTX and buffers by their sha256, and the runs that it is to have.
 
-    With a `cubin` its SASS is executed, and there may be no PTX (an empty text).
+    With a `cubin` its SASS is executed, by its `listing` (`list_cubin` in `frontends/assemble.py`),
+    and there may be no PTX (an empty text).
     """
 
     ptx: str
@@ -91,13 +84,13 @@ class Emulation:
     arguments: tuple[Passed, ...]
     trials: tuple[RunTrial, ...] = ()
     budget: Budget = field(default_factory=Budget)
-    cubin: ListedCubin | None = None
+    cubin: str = ""
+    listing: str = ""
 
     @property
     def files(self) -> set[str]:
         """The sha256 of all bytes that it needs besides the PTX."""
-        own = (self.cubin.elf, self.cubin.listing) if self.cubin else ()
-        return {*own, *(buffer.file for buffer in self.buffers if buffer.file)}
+        return {*filter(None, (self.cubin, self.listing, *(b.file for b in self.buffers)))}
 
 
 PTX, BESIDE = "kernel.ptx", "beside.ptx"

@@ -38,7 +38,6 @@ from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.install import describe_ptxas
-from harness.judging.judge import judge_lowering
 from harness.run.comparing import ELEMENTS, pack_float, pack_integer, types_in
 from harness.run.emulating import emulate, emulator_sha256
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed, RunTrial
@@ -56,7 +55,7 @@ from harness.values.execution import (
 from harness.values.kernel import Scalar
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, Compiler
+from harness.values.toolchain import BUNDLED, Assembler, Compiler
 
 PLAIN_TARGET = Target(capability=80)
 """Where values and references come from: asynchronous copies are all that it has of engines."""
@@ -283,20 +282,20 @@ class _Recording:
 
 
 async def lower_record(
-    bench: Workbench, captured: CapturedLaunch, record: LaunchFacts
+    bench: Workbench, captured: CapturedLaunch, record: LaunchFacts, ptxas: Assembler | None = None
 ) -> Kept[Lowering]:
-    """Lower a record with the ptxas that its Triton bundles in sight.
+    """Lower a record with this ptxas in sight, else the one that its Triton bundles.
 
     Raises:
         NotRunError: it does not compile.
         InfrastructureError: the child could not be kept alive.
     """
-    bundled = describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
+    seen = ptxas or describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
     compiler = front_end(captured.compiler.kind)
-    lowering = await compiler.lower(bench, captured, record, ptxas=bundled)
+    lowering = await compiler.lower(bench, captured, record, ptxas=seen)
     if lowering.value.error or not lowering.value.end.ok:
-        verdict = judge_lowering(lowering.value)
-        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason[:300]}")
+        verdict = compiler.judge(lowering.value)
+        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
     return lowering
 
 
@@ -440,7 +439,7 @@ _MOST_PARAMETER_BYTES = 32_764
 
 
 class EntryError(ValueError):
-    """The module has no such entry, or its parameters cannot be read."""
+    """The module has no such entry, or its parameters cannot be read, or take other arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -563,10 +562,6 @@ Signature = object
 """A type of Triton's signature: a text, or a list of them for a tuple."""
 
 
-class BindingError(ValueError):
-    """Arguments and parameters do not fit; the message is a sentence for the user."""
-
-
 def bind(
     variant: LaunchVariant, metadata: Mapping[str, object], entry: Entry
 ) -> tuple[tuple[Passed, ...], tuple[int, ...]]:
@@ -578,11 +573,11 @@ def bind(
     `constants` (names of parameters that 3.2 leaves out).
 
     Raises:
-        BindingError: they do not fit the entry's parameters.
+        EntryError: they do not fit the entry's parameters.
     """
     signature, constants = metadata.get("signature"), metadata.get("constants")
     if not isinstance(signature, Sequence) or not isinstance(constants, Sequence):
-        raise BindingError("Triton does not say which arguments this kernel takes")
+        raise EntryError("Triton does not say which arguments this kernel takes")
     by_name = {argument.name: argument for argument in variant.arguments}
     maps = metadata.get("tensordesc_meta")
     binder = _Binder(entry=entry, maps=list(maps) if isinstance(maps, Sequence) else [])
@@ -594,7 +589,7 @@ def bind(
             binder.take(variant.arguments[name], kind)
             continue
         if name not in by_name:
-            raise BindingError(f"the launch has no argument {name!r}")
+            raise EntryError(f"the launch has no argument {name!r}")
         binder.take(by_name[name], kind)
     scratch = binder.scratch(variant, metadata)
     return tuple(binder.arguments), scratch
@@ -615,12 +610,12 @@ class _Binder:
         """The next parameter gets this; it has to be of this size."""
         parameter = self._next()
         if parameter is None:
-            raise BindingError(
+            raise EntryError(
                 f"the launch gives more than the {len(self.entry.parameters)} parameters of "
                 f"{self.entry.name}: {name} is left over"
             )
         if parameter.size != size:
-            raise BindingError(
+            raise EntryError(
                 f"{name} is {size} bytes, and the parameter `{parameter.words}` of "
                 f"{self.entry.name} is {parameter.size}"
             )
@@ -634,7 +629,7 @@ class _Binder:
         """Pass one argument of this type of the signature."""
         if isinstance(kind, Sequence) and not isinstance(kind, str):
             if argument.kind is not ArgumentKind.TUPLE or len(argument.items) != len(kind):
-                raise BindingError(f"{argument.name} is not a tuple of {len(kind)}")
+                raise EntryError(f"{argument.name} is not a tuple of {len(kind)}")
             for item, inner in zip(argument.items, kind, strict=True):
                 self.take(item, inner)
             return
@@ -649,7 +644,7 @@ class _Binder:
 
     def _take_descriptor(self, argument: Argument) -> None:
         if argument.kind is not ArgumentKind.DESCRIPTOR:
-            raise BindingError(
+            raise EntryError(
                 f"{argument.name} is not a tensor descriptor, and the kernel takes one"
             )
         meta = self.maps.pop(0) if self.maps else None
@@ -675,7 +670,7 @@ class _Binder:
         rest = self.entry.parameters[len(self.arguments) :]
         if len(rest) > len(_SCRATCH) or any(parameter.size != _POINTER_BYTES for parameter in rest):
             words = ", ".join(f"`{parameter.words}`" for parameter in rest)
-            raise BindingError(f"the launch gives nothing for {words} of {self.entry.name}")
+            raise EntryError(f"the launch gives nothing for {words} of {self.entry.name}")
         sizes: list[int] = []
         for name in _SCRATCH[: len(rest)]:
             size = metadata.get(f"{name}_size") or 0
@@ -706,7 +701,7 @@ def _address(argument: Argument) -> Passed:
     if argument.kind is ArgumentKind.NONE:
         return Passed()
     if argument.kind is not ArgumentKind.TENSOR:
-        raise BindingError(f"{argument.name} is a pointer to the kernel, and no tensor here")
+        raise EntryError(f"{argument.name} is a pointer to the kernel, and no tensor here")
     return _base(argument)
 
 
@@ -717,7 +712,7 @@ def _base(argument: Argument) -> Passed:
 def _scalar(argument: Argument, kind: str) -> bytes:
     """The bytes of a number that the signature calls `i32`, `fp32`, ..."""
     if argument.kind is not ArgumentKind.SCALAR:
-        raise BindingError(f"{argument.name} is {kind} to the kernel, and no number here")
+        raise EntryError(f"{argument.name} is {kind} to the kernel, and no number here")
     is_float = argument.type == "float"
     if kind in _FLOATS:
         value = float.fromhex(argument.value) if is_float else float(int(argument.value))
@@ -725,18 +720,18 @@ def _scalar(argument: Argument, kind: str) -> bytes:
         return pack_float(value, "f32")[2:] if kind == "bf16" else pack_float(value, _FLOATS[kind])
     width = _INTEGER.fullmatch(kind)
     if not width or is_float:
-        raise BindingError(f"{argument.name}: no {argument.type} is passed as {kind}")
+        raise EntryError(f"{argument.name}: no {argument.type} is passed as {kind}")
     try:
         # A truth value (i1) takes a byte.
         return pack_integer(int(argument.value), max(int(width[1]) // 8, 1))
     except ValueError as error:
-        raise BindingError(f"{argument.name}: {error}") from error
+        raise EntryError(f"{argument.name}: {error}") from error
 
 
 def _tensor_map(argument: Argument, meta: Mapping[str, object]) -> TensorMap:
     """The map that Triton's driver would encode; dimensions innermost first."""
     if meta.get("is_im2col"):
-        raise BindingError(f"{argument.name} is an im2col tensor map, which cannot be executed yet")
+        raise EntryError(f"{argument.name} is an im2col tensor map, which cannot be executed yet")
     sizes = list(reversed(argument.shape))
     if meta.get("fp4_padded"):
         sizes[0] *= 2
@@ -745,7 +740,7 @@ def _tensor_map(argument: Argument, meta: Mapping[str, object]) -> TensorMap:
     box = meta.get("block_size")
     is_known = element < len(_MAP_ELEMENTS) and swizzle < len(_SWIZZLES)
     if not is_known or not isinstance(box, Sequence):
-        raise BindingError(f"{argument.name}: a tensor map of a kind that is not known")
+        raise EntryError(f"{argument.name}: a tensor map of a kind that is not known")
     return TensorMap(
         allocation=argument.buffer,
         offset=argument.offset,
@@ -762,7 +757,7 @@ def _tensor_map(argument: Argument, meta: Mapping[str, object]) -> TensorMap:
 def _number(argument: Argument, meta: Mapping[str, object], name: str) -> int:
     value = meta.get(name)
     if not isinstance(value, int) or value < 0:
-        raise BindingError(f"{argument.name}: Triton does not say what its {name} is")
+        raise EntryError(f"{argument.name}: Triton does not say what its {name} is")
     return value
 
 
@@ -816,7 +811,7 @@ def launch_of_text(text: str, metadata: Mapping[str, object], variant: LaunchVar
     try:
         entry = read_entry(text, name if isinstance(name, str) else None)
         arguments, scratch = bind(variant, metadata, entry)
-    except (EntryError, BindingError) as error:
+    except EntryError as error:
         raise NotRunError(f"arguments and PTX do not fit: {error}") from error
     x, y, z = (*variant.grid, 1, 1, 1)[:3]
     if min(x, y, z) < 0:

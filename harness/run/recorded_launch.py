@@ -15,7 +15,6 @@ from msgspec import structs
 from packaging.version import Version
 
 from gpu_emulator.values import Budget
-from harness.cells.evaluate import cell_evidence
 from harness.cells.selection import small_launch
 from harness.frontends.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
@@ -23,7 +22,6 @@ from harness.frontends.plan import Plan, PlannedCell, Selection
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES
-from harness.judging.judge import judge as judge_compilation
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, RunTrial
 from harness.run.inputs import (
@@ -32,6 +30,7 @@ from harness.run.inputs import (
     find_variant,
     guessed_launch,
     launch_of,
+    lower_record,
     recorded,
 )
 from harness.run.judging import judge
@@ -90,19 +89,7 @@ async def lower_cell(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
     """
     if cell.launch is None or cell.record is None:
         raise NotRunError("a file of PTX is run by `triage run FILE.ptx`")
-    compiler = front_end(cell.compiler.kind)
-    lowering = await compiler.lower(bench, cell.launch, cell.record, ptxas=cell.seen_ptxas)
-    if lowering.value.error or not lowering.value.end.ok or "ptx" not in lowering.artifacts:
-        verdict = judge_compilation(
-            cell_evidence(
-                kind=cell.compiler.kind,
-                target=cell.cell.target,
-                limits=cell.limits,
-                lowering=lowering.value,
-            )
-        )
-        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
-    return lowering
+    return await lower_record(bench, cell.launch, cell.record, cell.seen_ptxas)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,7 +173,7 @@ class RecordedLaunch(LaunchSource):
             judged = [await lower_cell(self.bench, twin) for twin in twins]
         except TriageError:
             judged = []
-        if any(twin.artifacts["ptx"] == lowering.artifacts["ptx"] for twin in judged):
+        if any(twin.artifacts.get("ptx") == lowering.artifacts["ptx"] for twin in judged):
             return ""
         words = ", ".join(f"{name}={value}" for name, value in launch.overrides.items())
         return f"other code than `compile` judges without --set: it was compiled for {words}"

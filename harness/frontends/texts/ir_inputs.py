@@ -73,7 +73,7 @@ def half_compiled(data: bytes, suffix: str, entry: str | None = None) -> HalfCom
     except UnicodeDecodeError as error:
         language = "PTX" if suffix == ".ptx" else "Triton's IR"
         raise UsageError(f"not {language}: it holds binary data") from error
-    except (PtxError, IrError) as error:
+    except PtxError as error:
         raise UsageError(str(error)) from error
     half = HalfCompiled(data=data, kernel=ir.kernel, target=None, ir=ir)
     if ir.capability is None:
@@ -148,10 +148,6 @@ _PIPELINE = re.compile(r'\bmlir_reproducer: \{\s{0,99}pipeline: "([^"\n]{1,10000
 _PASS_OPTION = re.compile(r"\b(num-warps|num-ctas|num-stages|target)=(?:cuda:)?(\d{1,4})\b")
 
 
-class IrError(ValueError):
-    """The text is not what it should be; the message is for the user."""
-
-
 class IrFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel's name, and what the module fixes; `.ttir` fixes nothing.
 
@@ -170,13 +166,13 @@ def read_triton_ir(text: str) -> IrFacts:
     """Read a module of Triton's IR.
 
     Raises:
-        IrError: binary data, or no public function that could be launched.
+        UsageError: binary data, or no public function that could be launched.
     """
     if "\0" in text:
-        raise IrError("not Triton's IR: it holds binary data")
+        raise UsageError("not Triton's IR: it holds binary data")
     kernel = _KERNEL.search(text)
     if kernel is None:
-        raise IrError("not Triton's IR: no `tt.func public`, nothing that can be launched")
+        raise UsageError("not Triton's IR: no `tt.func public`, nothing that can be launched")
     # The attributes of a module stand before its first function, public or not.
     head = text[: text.index("tt.func")]
     numbers = {name.replace("-", "_"): int(value) for name, value in _NUMBER.findall(head)}

@@ -43,16 +43,14 @@ class _Registers(ctypes.Structure):
     _fields_ = [(name, ctypes.c_ulonglong) for name in _NAMES.split()]
 
 
-class ToolEndedError(Exception):
-    """The tool ended before it opened its input."""
+_ENDED = "the tool ended before it opened its input"
 
 
 class TracedTool:
     """A tool that waits where it opens its input, for one folder: the current one.
 
     Raises:
-        OSError: the tool cannot be started, or may not be traced.
-        ToolEndedError: it did not open its input.
+        OSError: the tool cannot be started, may not be traced, or did not open its input.
     """
 
     def __init__(self, argv: list[str], name: str, memory: int) -> None:
@@ -125,7 +123,7 @@ class TracedTool:
         _trace(_SET_REGISTERS, self._pid, ctypes.addressof(at_clone))
         status, _ = self._step(self._pid)
         if status >> 8 != _AT_CLONE:
-            raise ToolEndedError
+            raise OSError(_ENDED)
         clone = ctypes.c_ulong()
         _trace(_GET_EVENT, self._pid, ctypes.addressof(clone))
         self._step(self._pid)  # the end of the call
@@ -148,7 +146,7 @@ class TracedTool:
 
     def _is_at_open(self, pid: int, status: int) -> bool:
         if not os.WIFSTOPPED(status):
-            raise ToolEndedError
+            raise OSError(_ENDED)
         if os.WSTOPSIG(status) != _AT_SYSTEM_CALL:
             return False
         registers = _registers(pid)
@@ -198,7 +196,7 @@ def main() -> None:
             try:
                 tool = tool or TracedTool(argv, name, message["limits"]["memory"])
                 answer["end"] = tool.run(message["limits"]["timeout"])
-            except (OSError, ToolEndedError) as error:
+            except OSError as error:
                 answer["start_error"] = repr(error)
             channel.sendall(dumps(answer).encode() + b"\n")
     if tool:

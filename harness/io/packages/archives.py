@@ -71,15 +71,6 @@ class ArchiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     entries: int = 100_000
 
 
-class _Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The marker: which file of the index the folder was made from."""
-
-    package: str
-    version: str
-    filename: str
-    sha256: str
-
-
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
@@ -209,16 +200,14 @@ def _fill(name: str, version: Version, sha256: str, folder: Path, *, wheel: bool
     is_inside = not wheel and len(tops) == 1 and tops[0].is_dir() and not tops[0].is_symlink()
     (tops[0] if is_inside else unpacked).rename(folder / _TREE)
     shutil.rmtree(unpacked, ignore_errors=True)
-    source = _Source(
-        package=name, version=str(version), filename=release.filename, sha256=release.sha256
-    )
-    return msgspec.json.format(msgspec.json.encode(source))
+    source = {"package": name, "version": str(version), "filename": release.filename}
+    return msgspec.json.format(msgspec.json.encode({**source, "sha256": release.sha256}))
 
 
 def _read_marker(path: Path) -> str:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Source).sha256
-    except msgspec.MsgspecError:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])["sha256"]
+    except (msgspec.MsgspecError, KeyError):
         return ""
     except OSError as error:
         raise storage_error(error, path, "read") from error

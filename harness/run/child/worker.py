@@ -47,7 +47,7 @@ def _launch(job: Emulation, folder: Path, ptx: str = PTX) -> Launch:
     """The launch, with what its buffers held when they were recorded."""
     cubin = None
     if job.cubin:
-        elf, listing = (folder / f"{sha256}.bin" for sha256 in (job.cubin.elf, job.cubin.listing))
+        elf, listing = (folder / f"{sha256}.bin" for sha256 in (job.cubin, job.listing))
         cubin = Cubin(elf=elf.read_bytes(), listing=listing.read_text())
     return Launch(
         cubin=cubin,

@@ -145,10 +145,6 @@ _LONGEST, _FASTEST = 1e8, 1e5
 _DIGITS = re.compile(r"(?:[0-9a-f]{2}){0,65536}")
 
 
-class AnswersError(ValueError):
-    """The lines are not results of this pack; the message says which line, and why."""
-
-
 class ResultsHead(msgspec.Struct, frozen=True):
     """The first line: its version, the sha256 of the pack's manifest, how many cases that has."""
 
@@ -158,14 +154,12 @@ class ResultsHead(msgspec.Struct, frozen=True):
     gpu: GpuFacts
 
 
-class _Blob(msgspec.Struct, frozen=True):
-    blob: str
-    size: int
-    data: str
-
-
 class _Line(msgspec.Struct, frozen=True):
+    """Any other: bytes, something of a case, or the last one."""
+
     blob: str | None = None
+    size: int = -1
+    data: str = ""
     case: int | None = None
     status: str = ""
     end: bool = False
@@ -211,25 +205,25 @@ def read_answers(
     `sizes` are those of bytes that need not be sent, by sha256.
 
     Raises:
-        AnswersError: they are not of this pack, or not as a runner writes them.
+        UsageError: they are not of this pack, or not as a runner writes them.
     """
     whole = itertools.takewhile(lambda line: line.endswith(b"\n"), lines)
     first, carried = next(whole, None), gpu_batch.carried
     if first is None:
-        raise AnswersError("no results: the first line must say which pack and GPU they are of")
+        raise UsageError("no results: the first line must say which pack and GPU they are of")
     head, cases = read_head(first), len(carried)
     if head.pack != pack:
-        raise AnswersError("line 1: the results are of another pack")
+        raise UsageError("line 1: the results are of another pack")
     if head.cases != cases:
-        raise AnswersError(f"line 1: {head.cases} cases; the pack has {cases}")
+        raise UsageError(f"line 1: {head.cases} cases; the pack has {cases}")
     reader = _Reader(
         gpu_batch=gpu_batch, carried=carried, sizes=sizes, answers=Answers(gpu=head.gpu)
     )
     for number, line in enumerate(whole, start=2):
         try:
             reader.take(line)
-        except (AnswersError, msgspec.MsgspecError, binascii.Error, zlib.error) as error:
-            raise AnswersError(f"line {number}: {error}") from error
+        except (UsageError, msgspec.MsgspecError, binascii.Error, zlib.error) as error:
+            raise UsageError(f"line {number}: {error}") from error
     return reader.answers
 
 
@@ -237,14 +231,14 @@ def read_head(line: bytes) -> ResultsHead:
     """The first line of results: which pack and GPU they are of.
 
     Raises:
-        AnswersError: it is not such a line.
+        UsageError: it is not such a line.
     """
     try:
         head = msgspec.json.decode(line, type=ResultsHead)
     except msgspec.MsgspecError as error:
-        raise AnswersError(f"line 1: {error}") from error
+        raise UsageError(f"line 1: {error}") from error
     if head.results != _VERSION:
-        raise AnswersError(f"line 1: results of version {head.results}; this reads {_VERSION}")
+        raise UsageError(f"line 1: results of version {head.results}; this reads {_VERSION}")
     return head
 
 
@@ -258,15 +252,15 @@ class _Reader:
     def take(self, line: bytes) -> None:
         kind = msgspec.json.decode(line, type=_Line)
         if self.answers.is_whole:
-            raise AnswersError("something follows the last line")
+            raise UsageError("something follows the last line")
         if kind.blob is not None:
-            self._blob(msgspec.json.decode(line, type=_Blob))
+            self._blob(kind)
         elif kind.case is None:
             if not kind.end:
-                raise AnswersError("neither bytes nor a run")
+                raise UsageError("neither bytes nor a run")
             self.answers.is_whole = True
         elif not 0 <= kind.case < len(self.carried):
-            raise AnswersError(f"no case {kind.case}")
+            raise UsageError(f"no case {kind.case}")
         elif kind.status in _TIMES:
             self._time(msgspec.json.decode(line, type=GpuTimes))
         elif kind.status == _SANITIZED:
@@ -274,43 +268,43 @@ class _Reader:
         else:
             self._run(msgspec.json.decode(line, type=GpuRun))
 
-    def _blob(self, blob: _Blob) -> None:
+    def _blob(self, blob: _Line) -> None:
         launches = [launch for launch in self.gpu_batch.launches if not launch.digest]
         sizes = [buffer.size for launch in launches for buffer in launch.emulation.buffers]
         most = max(sizes, default=0)
         if not 0 <= blob.size <= most:
-            raise AnswersError(f"{blob.size} bytes; the largest buffer has {most}")
+            raise UsageError(f"{blob.size} bytes; the largest buffer has {most}")
         unpacker = zlib.decompressobj()
         data = unpacker.decompress(base64.b64decode(blob.data, validate=True), blob.size + 1)
         if len(data) != blob.size or hashlib.sha256(data).hexdigest() != blob.blob:
-            raise AnswersError("the bytes are not those that the line names")
-        self.answers.blobs[blob.blob] = data
+            raise UsageError("the bytes are not those that the line names")
+        self.answers.blobs[str(blob.blob)] = data
 
     def _time(self, times: GpuTimes) -> None:
         case = times.case
         if case in self.answers.times:
-            raise AnswersError(f"case {case} has been timed already")
+            raise UsageError(f"case {case} has been timed already")
         if len(times.ms) > self.gpu_batch.samples or not all(0 <= ms < _LONGEST for ms in times.ms):
-            raise AnswersError(f"case {case}: no times of {self.gpu_batch.samples} runs")
+            raise UsageError(f"case {case}: no times of {self.gpu_batch.samples} runs")
         if not all(0 < mhz < _FASTEST for mhz in times.sm_mhz):
-            raise AnswersError(f"case {case}: no clock has these frequencies")
+            raise UsageError(f"case {case}: no clock has these frequencies")
         self.answers.times[case] = times
 
     def _check(self, case: int, check: SanitizerFacts) -> None:
         checks = self.answers.checks.setdefault(case, [])
         if check.tool not in TOOLS or any(earlier.tool == check.tool for earlier in checks):
-            raise AnswersError(f"case {case}: no answer of one tool: {check.tool[:20]!r}")
+            raise UsageError(f"case {case}: no answer of one tool: {check.tool[:20]!r}")
         if (check.errors or 0) < 0 or len(check.words) > _LONGEST_WORDS:
-            raise AnswersError(f"case {case}: {check.tool} says no such thing")
+            raise UsageError(f"case {case}: {check.tool} says no such thing")
         checks.append(check)
 
     def _run(self, run: GpuRun) -> None:
         launch = self.gpu_batch.launches[self.carried[run.case].launch or 0]
         runs = self.answers.runs.setdefault(run.case, [])
         if any(earlier.run is None or earlier.run == run.run for earlier in runs):
-            raise AnswersError(f"case {run.case} has come to its end already")
+            raise UsageError(f"case {run.case} has come to its end already")
         if (run.run is None) == (run.status == "ended"):
-            raise AnswersError(f"case {run.case}: {run.status}, and which run it was does not fit")
+            raise UsageError(f"case {run.case}: {run.status}, and which run it was does not fit")
         if run.status == "ended":
             self._buffers(run, launch)
         runs.append(run)
@@ -318,19 +312,19 @@ class _Reader:
     def _buffers(self, run: GpuRun, launch: Launch) -> None:
         sizes = [buffer.size for buffer in launch.emulation.buffers]
         if run.run is None or not 0 <= run.run < self.gpu_batch.repeats:
-            raise AnswersError(f"case {run.case} has no run {run.run}")
+            raise UsageError(f"case {run.case} has no run {run.run}")
         if len(run.buffers) != len(sizes):
-            raise AnswersError(f"{len(run.buffers)} buffers; the launch has {len(sizes)}")
+            raise UsageError(f"{len(run.buffers)} buffers; the launch has {len(sizes)}")
         if any(not 0 <= guard.buffer < len(sizes) for guard in run.guards):
-            raise AnswersError("a guard of no buffer")
+            raise UsageError("a guard of no buffer")
         if len(run.glimpses) > len(sizes) or not all(map(_DIGITS.fullmatch, run.glimpses)):
-            raise AnswersError(f"case {run.case}: no hexadecimal digits of each buffer")
+            raise UsageError(f"case {run.case}: no hexadecimal digits of each buffer")
         if launch.digest:
             return
         for sha256, size in zip(run.buffers, sizes, strict=True):
             data = self.answers.blobs.get(sha256)
             if size != (self.sizes.get(sha256) if data is None else len(data)):
-                raise AnswersError(f"a buffer of {size} bytes holds what was never given")
+                raise UsageError(f"a buffer of {size} bytes holds what was never given")
 
 
 # Where a batch goes: a GPU of this machine, or whatever the user's own command reaches.
@@ -442,7 +436,7 @@ def read_results(path: Path, gpu_batch: GpuBatch, get: Callable[[str], bytes]) -
     sizes = {sha256: len(get(sha256)) for sha256 in names}
     try:
         return read_answers(_lines(path), gpu_batch, pack, sizes)
-    except AnswersError as error:
+    except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
 
@@ -454,7 +448,7 @@ def head_of_file(path: Path) -> str:
     """
     try:
         return read_head(next(_lines(path), b"")).pack
-    except AnswersError as error:
+    except UsageError as error:
         raise UsageError(f"{path}: not the results of a pack: {error}") from error
 
 

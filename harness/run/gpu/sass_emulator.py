@@ -13,7 +13,7 @@ from harness.frontends.bench import Workbench
 from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import find_nvdisasm
 from harness.run.emulating import emulate
-from harness.run.emulator_jobs import Emulated, Emulation, ListedCubin, Ran, RunTrial
+from harness.run.emulator_jobs import Emulated, Emulation, Ran, RunTrial
 from harness.run.gpu.gpu_batch import GpuBatch
 from harness.run.gpu.measured import GpuFacts, GpuRun
 from harness.run.gpu.packing import Answers, CubinRunner, place_of
@@ -98,9 +98,9 @@ async def emulate_cubin(
     listing = await list_cubin(bench, cubin, [find_nvdisasm()])
     if listing.value.problem:
         return f"its SASS cannot be read: {listing.value.problem}"
-    listed = ListedCubin(elf=cubin, listing=listing.artifacts["listing"])
     # The PTX has no part in it: cubins of the same bytes are emulated once.
-    mine = replace(emulation, ptx="", cubin=listed, trials=_trials(emulation.trials))
+    mine = replace(emulation, ptx="", cubin=cubin, listing=listing.artifacts["listing"])
+    mine = replace(mine, trials=_trials(emulation.trials))
     return mine, (await emulate(bench, mine, tell)).value
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpu_emulator.values import Null, Pointer, Scalar, TensorMapArgument
-from harness.run.inputs import BindingError, bind, cluster_of, read_entry
+from harness.run.inputs import EntryError, bind, cluster_of, read_entry
 from harness.values.execution import Argument, ArgumentKind, Buffer, LaunchVariant
 
 X = Argument(
@@ -190,7 +190,7 @@ def test_a_descriptor_as_a_tensor_map() -> None:
 def test_what_does_not_fit_is_refused_in_words(
     given: LaunchVariant, types: dict[str, object], ptx: Any, said: str
 ) -> None:
-    with pytest.raises(BindingError, match=re.escape(said)):
+    with pytest.raises(EntryError, match=re.escape(said)):
         bind(given, types, ptx)
 
 

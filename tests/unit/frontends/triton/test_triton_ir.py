@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from harness.frontends.texts.ir_inputs import IrError, IrFacts, read_triton_ir
+from harness.frontends.texts.ir_inputs import IrFacts, read_triton_ir
+from harness.values.errors import UsageError
 
 TTIR = """#loc = loc("/some/file.py":7:0)
 module {
@@ -39,7 +40,7 @@ def test_what_a_module_says_of_itself() -> None:
     ["", "module {}", "tt.func private @f() {}", TTIR + "\0", "tt.func public @(", "\x7fELF"],
 )
 def test_what_is_no_ir(text: str) -> None:
-    with pytest.raises(IrError, match=r"not Triton's IR: "):
+    with pytest.raises(UsageError, match=r"not Triton's IR: "):
         read_triton_ir(text)
 
 
@@ -47,7 +48,7 @@ def test_what_is_no_ir(text: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         found = read_triton_ir(text)
-    except IrError:
+    except UsageError:
         return
     assert found.kernel
     assert found.kernel in text
@@ -58,7 +59,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     def read(times: int) -> None:
-        with pytest.raises(IrError):
+        with pytest.raises(UsageError):
             read_triton_ir(piece * times)
 
     assert_linear(read, 2_500)

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from gpu_emulator.values import Budget
 from harness.run.emulator_jobs import Emulation, JobBuffer
 from harness.run.gpu.gpu_batch import GpuBatch, TripCase
-from harness.run.gpu.packing import Answers, AnswersError, manifest_bytes, read_answers, read_head
+from harness.run.gpu.packing import Answers, manifest_bytes, read_answers, read_head
 from harness.run.launch import Launch
 from harness.values.cell import CellId
+from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
@@ -155,7 +156,7 @@ def test_of_a_launch_of_which_only_digests_come_back_no_bytes_are_read() -> None
 
     head = {**HEAD, "pack": pack}
     assert read_digests(head, ended(glimpses=["00"])).runs[0][0].glimpses == ("00",)
-    with pytest.raises(AnswersError, match="the largest buffer has 0"):
+    with pytest.raises(UsageError, match="the largest buffer has 0"):
         read_digests(head, BLOB)
 
 
@@ -208,20 +209,20 @@ LIES = [
 
 @pytest.mark.parametrize(("lines", "said"), LIES)
 def test_a_lie_is_refused_with_its_line(lines: list[dict[str, Any]], said: str) -> None:
-    with pytest.raises(AnswersError, match=said) as raised:
+    with pytest.raises(UsageError, match=said) as raised:
         read(*lines)
     assert str(raised.value).startswith("line ")
     assert "\n" not in str(raised.value).strip()
 
 
 def test_an_empty_file_is_no_result() -> None:
-    with pytest.raises(AnswersError, match="no results"):
+    with pytest.raises(UsageError, match="no results"):
         read()
 
 
 def test_bytes_that_unpack_to_more_than_they_say_are_not_unpacked() -> None:
     bomb = base64.b64encode(zlib.compress(bytes(1 << 24))).decode()
-    with pytest.raises(AnswersError, match="not those"):
+    with pytest.raises(UsageError, match="not those"):
         read(HEAD, {**BLOB, "data": bomb})
 
 
@@ -232,5 +233,5 @@ def test_any_bytes_are_read_or_refused(lines: list[bytes]) -> None:
         text = [first] * bool(first) + [line + b"\n" for line in lines]
         try:
             read_answers(text, TRIP, PACK, {})
-        except AnswersError as error:
+        except UsageError as error:
             assert str(error)  # noqa: PT017 - whether it is raised depends on the bytes
