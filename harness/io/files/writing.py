@@ -32,7 +32,10 @@ _PREFIX = "triage-"
 DRAFT = ".draft-"
 """How names of drafts begin, which lie beside what they are going to replace."""
 
-_RANDOM = re.compile(r"[a-z0-9_]{8}")
+_PARTIAL = ".partial-"
+"""How names of folders begin that are being made, or deleted."""
+
+_RANDOM = re.compile(r"(?:.+-)?[a-z0-9_]{8}")
 _OWNER = "owner"
 _WORDS = b"A scratch folder of kernel-triage, deleted once nothing holds a lock on this file.\n"
 _EMPTY_SECONDS = 3600.0
@@ -57,13 +60,17 @@ def scratch_disk() -> Iterator[None]:
 class Scratch:
     """A new folder below `parent` (the temporary folder by default), with a lock on it.
 
-    Those of runs that were killed, with the same `prefix`, are deleted there.
+    Those of runs that were killed, with the same `prefix`, are deleted there. Its name says what it
+    is `of`, where that is given.
     """
 
-    def __init__(self, parent: str | None = None, *, prefix: str = _PREFIX) -> None:
+    def __init__(
+        self, parent: str | None = None, *, prefix: str = _PREFIX, of: str | None = None
+    ) -> None:
         sweep_scratch(parent, prefix=prefix)
         with scratch_disk() if parent is None else contextlib.nullcontext():
-            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            named = f"{prefix}{of}-" if of else prefix
+            self.folder = Path(tempfile.mkdtemp(prefix=named, dir=parent))
             self._lock = os.open(self.folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             # Written once it is locked: without the words, no sweep touches the folder.
@@ -117,7 +124,6 @@ def _is_old(folder: Path) -> bool:
 
 _LOCK_SECONDS = 1800.0
 _LOCKS = ".locks"
-_PARTIAL = re.compile(r"\.partial-(?P<name>.+)-[0-9a-f]{8}")
 
 
 def ensure_folder(destination: Path, *, marker: str, fill: Callable[[Path], bytes]) -> Path:
@@ -142,19 +148,16 @@ def ensure_folder(destination: Path, *, marker: str, fill: Callable[[Path], byte
             raise UsageError(
                 f"{destination} is in the way and was not created by triage; move it elsewhere"
             )
-        _sweep(destination)
-        partial = _partial_of(destination)
-        stamp = _stamp_of(partial)
+        parent, name = str(destination.parent), destination.name
         try:
-            stamp.touch()
-            partial.mkdir()
-            content = fill(partial)
-            (partial / marker).write_bytes(content)
-            partial.rename(destination)
+            with Scratch(parent, prefix=_PARTIAL, of=name) as beside:
+                partial = beside / "new"
+                partial.mkdir()
+                content = fill(partial)
+                (partial / marker).write_bytes(content)
+                partial.rename(destination)
         except OSError as error:
             raise storage_error(error, destination, "write") from error
-        finally:
-            _discard(partial)
     return destination
 
 
@@ -168,14 +171,13 @@ def remove_folder(destination: Path, *, marker: str) -> None:
     with locked(destination):
         if destination.is_symlink() or not (destination / marker).is_file():
             raise UsageError(f"{destination} was not created by triage (no {marker}): not deleted")
-        doomed = _partial_of(destination)
+        parent, name = str(destination.parent), destination.name
         try:
             # Renamed first: a reader sees the whole folder or none.
-            _stamp_of(doomed).touch()
-            destination.rename(doomed)
+            with Scratch(parent, prefix=_PARTIAL, of=name) as beside:
+                destination.rename(beside / "old")
         except OSError as error:
             raise storage_error(error, destination, "delete") from error
-        _discard(doomed)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -205,27 +207,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _partial_of(destination: Path) -> Path:
-    return destination.with_name(f".partial-{destination.name}-{secrets.token_hex(4)}")
-
-
-def _stamp_of(partial: Path) -> Path:
-    """The file that says that `partial` is ours.
-
-    It lies outside, so that it still says so when a child that outlived a killed install makes
-    the folder again after it was swept.
-    """
-    return partial.with_name(_LOCKS) / f"{partial.name}.stamp"
-
-
-def _discard(partial: Path) -> None:
-    """Delete a partial folder, then its stamp; what cannot be deleted now is left to a sweep."""
-    with contextlib.suppress(OSError):
-        if partial.exists():
-            shutil.rmtree(partial)
-        _stamp_of(partial).unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
 def locked(destination: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
     """Hold what lies at `destination`, there or not, against other processes.
@@ -251,31 +232,6 @@ def locked(destination: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[Non
         yield
     finally:
         lock.release()
-
-
-def _sweep(destination: Path) -> None:
-    """Delete what killed processes left beside `destination`, whose lock we hold."""
-    stamps = (destination.parent / _LOCKS).glob(".partial-*.stamp")
-    for name in sorted(stamp.name.removesuffix(".stamp") for stamp in stamps):
-        partial = destination.with_name(name)
-        match = _PARTIAL.fullmatch(name)
-        if not match:
-            continue
-        owner = destination.with_name(match["name"])
-        if owner == destination:
-            _sweep_leftover(partial)
-            continue
-        # Held by a living process: it is still filling that folder.
-        with contextlib.suppress(InfrastructureError), locked(owner, seconds=0):
-            _sweep_leftover(partial)
-
-
-def _sweep_leftover(partial: Path) -> None:
-    if partial.exists():
-        # The stamp stays until the next sweep: see `_stamp_of`.
-        shutil.rmtree(partial, ignore_errors=True)
-    else:
-        _stamp_of(partial).unlink(missing_ok=True)
 
 
 def write_output(
