@@ -152,7 +152,7 @@ _VARIATION = re.compile(
     r"|delet\w+|forc(?:e|ing)|uncomment\w*|adding|swapp\w+|workaround)\b",
     re.IGNORECASE,
 )
-_VALUE = re.compile(r"\b\w+ ?(?:=|==|->|>|<) ?\w")
+_VALUE = re.compile(r"(?<![\w-])(\w+) ?(==?|->|[<>]=?|in (?=[{\[])) ?([\w.{\[]+)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(`*_]*[A-Z`])|;\s+|\n\s*\n")
 _CLAUSE = re.compile(
     r",?\s+\b(?:but|while|whereas|however|although|though|yet|and then)\b[,\s]*"
@@ -376,8 +376,8 @@ class _Reader:
             is_said = places and part.kind != "heading" and len(clause.split()) > 3
             self.unread += [clause] if is_said else []
             return
-        foreign = _FOREIGN.search(bare)
-        varies = bool(_VALUE.search(bare) or foreign or (not places and _VARIATION.search(bare)))
+        is_changed = not places and _VARIATION.search(bare)
+        varies = bool(is_changed or _FOREIGN.search(bare) or self._varies(bare, part.line))
         shares = [(outcome, list[Place]()) for _, outcome in outcomes]
         is_before = bool(places) and places[0][0] < outcomes[0][0]
         for span, place in places:
@@ -403,7 +403,7 @@ class _Reader:
             for _, place in self._places(cell, title)
         ]
         rest = " ".join(cell for cell, _, outcome in cells if outcome is None)
-        varies = bool(_VALUE.search(rest)) or bool(rest and not about)
+        varies = self._varies(rest, part.line)
         for cell, title, outcome in cells:
             if outcome is None or _NO_CLAIM.search(cell):
                 continue
@@ -416,7 +416,7 @@ class _Reader:
                     _outcome(outcome),
                     place,
                     marks_of(cell),
-                    varies=varies and (not own or bool(_VALUE.search(rest))),
+                    varies=varies or bool(rest and not own),
                 )
                 for place in _crossed(own)
                 if _outcome(outcome) is not Outcome.DIFFERS
@@ -444,6 +444,15 @@ class _Reader:
             marks=marks,
             variation=varies,
             is_row=part.kind == "row",
+        )
+
+    def _varies(self, text: str, line: int) -> bool:
+        """Whether a text names a value that the program does not have as it is printed."""
+        number = self.program_at(line)
+        code = "" if number is None else self._programs[number].text.replace(" ", "")
+        return any(
+            sign not in ("=", "==") or f"{name}={value}" not in code
+            for name, sign, value in _VALUE.findall(text)
         )
 
     def _places(self, text: str, heading: str) -> list[tuple[tuple[int, int], Place]]:

@@ -134,8 +134,8 @@ def _planned(claim: Claim, reading: IssueReading, releases: Mapping[str, Sequenc
     if program.undefined:
         names = ", ".join(program.undefined)
         return Planned(claim=claim, why_not=f"the program is a fragment: {names} is missing")
-    is_bare = claim.variation or claim.place == Place()
-    if (claim.is_row and claim.variation) or (claim.outcome is Outcome.WORKS and is_bare):
+    is_changed = claim.variation and claim.line > 1
+    if is_changed or (claim.outcome is Outcome.WORKS and claim.place == Place()):
         why = "it is about a change of the program, or a place, that is not read"
         return Planned(claim=claim, why_not=why)
     if claim.place.level is not None and program.compiler != PTX:
@@ -171,7 +171,15 @@ def _planned(claim: Claim, reading: IssueReading, releases: Mapping[str, Sequenc
         trials=tuple(replace(base, **{axis: version}) for version in versions),
         otherwise=tuple(replace(base, **{axis: version}) for version in otherwise),
         why_not="" if versions else why,
-        assumed="version" if asked.first is None and not asked.dated else "" if named else "GPU",
+        assumed=(
+            "version"
+            if asked.first is None and not asked.dated
+            else "GPU"
+            if not named
+            else "PTX"
+            if base.is_retargeted
+            else ""
+        ),
     )
 
 

@@ -126,6 +126,11 @@ def test_a_claim_of_another_program_is_marked(text: str) -> None:
     assert issue(text)
 
 
+def test_a_value_that_the_program_has_is_no_change_of_it() -> None:
+    text = "It crashes on 3.4.0 with `num_warps=4`.\n\nIt crashes on 3.5.1 with `N = 3`.\n"
+    assert [claim.variation for claim in issue(text)] == [False, True]
+
+
 def test_the_title_claims_too_and_says_how_the_rest_fails() -> None:
     reading = read(f"# Crash in a scan\n\nIt fails on 3.4.0.\n\n{fenced(KERNEL)}")
     assert [claim.outcome for claim in reading.claims] == [COMPILE, COMPILE]

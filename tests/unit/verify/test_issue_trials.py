@@ -211,6 +211,13 @@ def test_a_failure_on_a_gpu_that_was_assumed_has_to_be_the_one_that_is_described
     assert judge([by_name], {by_name.trials[0]: inside})[0].holds is Holds.HOLDS
 
 
+def test_ptx_that_gets_another_target_does_not_deny() -> None:
+    [one] = planned("With 12.9.86 it works on sm_80.", PTX)
+    [found] = judge([one], {one.trials[0]: CRASH})
+    assert found.holds is Holds.UNCHECKED
+    assert "the issue names no PTX for it" in found.why
+
+
 def test_the_newest_of_another_day_is_not_the_newest_of_today() -> None:
     assert judged("It crashes on main.", {"3.6.0": OK}).holds is Holds.UNCHECKED
     assert judged("It is fixed on main.", {"3.6.0": BAD}).holds is Holds.UNCHECKED
