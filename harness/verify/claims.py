@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -55,7 +56,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     versions: Versions | None = None
     target: Target | None = None
     level: int | None = None
-    call: str = ""
+    call: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,6 +214,8 @@ _SIGNALS = {
     "SIGABRT": re.compile(r"SIGABRT|\bAborted\b"),
 }
 _LONGEST_SAID = 60
+_Said: TypeAlias = tuple[str, Outcome, Sequence[Place], bool]
+"""Words, what they say, of which places, and whether of another program."""
 
 
 def marks_of(text: str) -> dict[str, tuple[str, ...]]:
@@ -289,6 +292,7 @@ def read_claims(
         more = claim.variation and claim.text
         key = claim.outcome, claim.place, claim.program, str(claim.marks), more
         distinct.setdefault(key, claim)
+    commands = [block.text for block in blocks if block.what == "commands"]
     texts = [(block.text, "") for block in blocks if block.what in ("other text", "commands")]
     texts += [(part.text, part.heading) for part in prose]
     texts += [(block.text, "") for block in blocks if block.what == "a log"]
@@ -296,7 +300,7 @@ def read_claims(
         blocks=tuple(blocks),
         programs=tuple(programs),
         claims=tuple(sorted(distinct.values(), key=lambda claim: claim.line)),
-        place=reader.default(claims, texts),
+        place=reader.default(claims, texts, commands),
         unread=tuple(dict.fromkeys(reader.unread)),
     )
 
@@ -318,8 +322,11 @@ class _Reader:
         above = [n for n, program in enumerate(self._programs) if program.line <= line]
         return above[-1] if above else 0 if self._programs else None
 
-    def default(self, claims: Sequence[Claim], texts: Sequence[tuple[str, str]]) -> Place:
+    def default(
+        self, claims: Sequence[Claim], texts: Sequence[tuple[str, str]], commands: Sequence[str]
+    ) -> Place:
         """Where the program is tried that a claim says nothing more of."""
+        levels = {int(match[1]) for text in commands for match in _LEVEL.finditer(text)}
         found = [
             (place, bool(re.search("version|environment|system", heading, re.IGNORECASE)))
             for text, heading in texts
@@ -341,31 +348,45 @@ class _Reader:
         targets += [place.target for place in [*titled, *environment, *claimed, *rest]]
         first = versions[0] if versions else None
         return Place(
-            call=next((place.call for place in claimed if place.call), ""),
+            call=next((place.call for place in claimed if place.call), None),
+            level=levels.pop() if len(levels) == 1 else None,
             versions=first and Versions(tool=self._tool, first=first.last or first.first),
             target=next(filter(None, targets), None),
         )
 
     def read(self, part: Prose, *, is_title: bool) -> list[Claim]:
         """The claims of one part."""
-        if part.kind == "row":
-            return self._row(part)
-        text = " ".join(part.text.split())
-        claims = [
-            claim
+        text = _UPDATE.sub(r"\1.\2", " ".join(part.text.split()))
+        clauses = [
+            clause
             for sentence in _SENTENCE.split(text)
             if not sentence.rstrip().endswith("?")
             for clause in filter(None, _CLAUSE.split(sentence))
             if not _NO_CLAIM.search(clause)
-            for claim in self._clause(part, clause, is_title=is_title)
         ]
+        found = [each for clause in clauses for each in self._clause(part, clause, is_title)]
         if part.kind != "list_item":
             ends = list(_OUTCOMES.finditer(text))
             is_said = part.introduces and ends and not _NO_CLAIM.search(text)
             self._introduced = _outcome(ends[-1]) if is_said else None
-        return claims
+        return [
+            Claim(
+                line=part.line,
+                text=words,
+                outcome=outcome,
+                place=place,
+                program=self.program_at(part.line),
+                marks={} if outcome is Outcome.WORKS else marks_of(words),
+                variation=varies,
+                is_row=part.kind == "row",
+            )
+            for words, outcome, places, varies in (self._row(part) if part.cells else found)
+            for place in _crossed(places)
+            if outcome is not Outcome.DIFFERS or place.level
+        ]
 
-    def _clause(self, part: Prose, clause: str, *, is_title: bool) -> Iterator[Claim]:
+    def _clause(self, part: Prose, clause: str, is_title: bool) -> Iterator[_Said]:  # noqa: FBT001
+        """What a part of a sentence says: its outcomes, each with the places that it has."""
         places = self._places(clause, part.heading)
         others = [match.span() for match in _OTHER_NUMBERS.finditer(clause)]
         bare = _blanked(clause, [*others, *(at for at, _ in places)])
@@ -378,73 +399,31 @@ class _Reader:
             return
         is_changed = not places and _VARIATION.search(bare)
         varies = bool(is_changed or _FOREIGN.search(bare) or self._varies(bare, part.line))
-        shares = [(outcome, list[Place]()) for _, outcome in outcomes]
+        own: list[list[Place]] = [[] for _ in outcomes]
         is_before = bool(places) and places[0][0] < outcomes[0][0]
         for span, place in places:
             nearest = _nearest(clause, span, [at for at, _ in outcomes], is_before=is_before)
-            shares[nearest][1].append(place)
-        marks = marks_of(clause)
-        for outcome, own in shares:
-            for place in _crossed(own):
-                is_placed = place != Place() if outcome is not Outcome.DIFFERS else place.level
-                is_bare = is_title or not (places or part.kind == "heading")
-                if is_placed or (outcome in _FAILURES and is_bare):
-                    yield self._claim(part, clause, outcome, place, marks, varies=varies)
+            own[nearest].append(place)
+        may_be_bare = is_title or not (places or part.kind == "heading")
+        for (_, outcome), its in zip(outcomes, own, strict=True):
+            if its or (outcome in _FAILURES and may_be_bare):
+                yield clause, outcome, its, varies
 
-    def _row(self, part: Prose) -> list[Claim]:
-        claims = []
+    def _row(self, part: Prose) -> Iterator[_Said]:
+        """What a row of a table says: each cell with an outcome, at the places of the others."""
         outcomes = [next(_OUTCOMES.finditer(cell), None) for cell in part.cells]
         titles = [*part.header, *[""] * len(part.cells)]
         cells = list(zip(part.cells, titles, outcomes, strict=False))
-        about = [
-            place
-            for cell, title, outcome in cells
-            if outcome is None
-            for _, place in self._places(cell, title)
-        ]
-        rest = " ".join(cell for cell, _, outcome in cells if outcome is None)
-        varies = self._varies(rest, part.line)
+        others = [(cell, title) for cell, title, outcome in cells if outcome is None]
+        about = [place for each in others for _, place in self._places(*each)]
+        rest = " ".join(cell for cell, _ in others)
         for cell, title, outcome in cells:
             if outcome is None or _NO_CLAIM.search(cell):
                 continue
             own = about + [place for _, place in self._places(title, "")]
             own = own or [place for _, place in self._places(cell, title)]
-            claims += [
-                self._claim(
-                    part,
-                    part.text,
-                    _outcome(outcome),
-                    place,
-                    marks_of(cell),
-                    varies=varies or bool(rest and not own),
-                )
-                for place in _crossed(own)
-                if _outcome(outcome) is not Outcome.DIFFERS
-            ]
-        return claims
-
-    def _claim(
-        self,
-        part: Prose,
-        text: str,
-        outcome: Outcome,
-        place: Place,
-        marks: dict[str, tuple[str, ...]],
-        *,
-        varies: bool,
-    ) -> Claim:
-        program = self.program_at(part.line)
-        marks = {} if outcome is Outcome.WORKS else marks
-        return Claim(
-            line=part.line,
-            text=text,
-            outcome=outcome,
-            place=place,
-            program=program,
-            marks=marks,
-            variation=varies,
-            is_row=part.kind == "row",
-        )
+            varies = self._varies(rest, part.line) or bool(rest and not own)
+            yield part.text, _outcome(outcome), own, varies
 
     def _varies(self, text: str, line: int) -> bool:
         """Whether a text names a value that the program does not have as it is printed."""
@@ -457,7 +436,6 @@ class _Reader:
 
     def _places(self, text: str, heading: str) -> list[tuple[tuple[int, int], Place]]:
         """The parts of places that a text names, each with where."""
-        text = _UPDATE.sub(r"\1.\2", text)
         text = _blanked(text, [match.span() for match in _OTHER_NUMBERS.finditer(text)])
         found = [*self._versions(text, heading)]
         for match in _SM.finditer(text):
@@ -543,14 +521,9 @@ def _blanked(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return text
 
 
-def _crossed(parts: Sequence[Place]) -> Iterator[Place]:
+def _crossed(parts: Sequence[Place]) -> list[Place]:
     """Every version with every target, level and call; one place without any where none is said."""
-    choices = [
-        list(dict.fromkeys(value for part in parts if (value := getattr(part, name)))) or [nothing]
-        for name, nothing in (("versions", None), ("target", None), ("call", ""))
-    ]
-    levels: list[int | None] = [part.level for part in parts if part.level is not None]
-    for versions, target, call, level in itertools.product(
-        *choices, dict.fromkeys(levels) or [None]
-    ):
-        yield Place(versions=versions, target=target, call=call, level=level)
+    names = Place.__struct_fields__
+    said = [dict.fromkeys(getattr(part, name) for part in parts) for name in names]
+    choices = [[value for value in values if value is not None] or [None] for values in said]
+    return [Place(**dict(zip(names, each, strict=True))) for each in itertools.product(*choices)]

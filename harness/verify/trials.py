@@ -146,13 +146,15 @@ def _planned(claim: Claim, reading: IssueReading, releases: Mapping[str, Sequenc
     )
     default = reading.place
     level = claim.place.level
+    if level is None and program.compiler == PTX:
+        level = _PTXAS_LEVEL if is_run and default.level is None else default.level
     named = claim.place.target or default.target or program.target
     own = program.target if program.compiler == PTX else None
     base = Trial(
         program=claim.program,
         target=named or ASSUMED_TARGET,
-        level=_PTXAS_LEVEL if is_run and level is None and program.compiler == PTX else level,
-        call=claim.place.call or default.call,
+        level=level,
+        call=claim.place.call or default.call or "",
         is_run=is_run,
         is_retargeted=bool(
             own and named and own != named and (own.suffix or own.capability > named.capability)

@@ -19,7 +19,7 @@ def spelled(place: Place) -> str:
         words.append("newest" if versions.dated else f"{before}{versions.first}{behind}")
     words += [f"-O{place.level}"] if place.level is not None else []
     words += [str(place.target)] if place.target else []
-    return " ".join(filter(None, [*words, place.call]))
+    return " ".join(filter(None, [*words, place.call or ""]))
 
 
 def issue(text: str, program: str = KERNEL) -> tuple[Claim, ...]:
@@ -141,6 +141,8 @@ def test_where_a_claim_says_no_place_the_issue_does() -> None:
     place = read(text + fenced(KERNEL)).place
     assert spelled(place) == "3.4.0 sm_90a"
     assert spelled(read(f"# It crashes\n\n{fenced(PTX)}").place) == "sm_90"
+    command = fenced("ptxas -O0 -arch=sm_90 k.ptx\n", "sh")
+    assert spelled(read(f"# It crashes\n\n{command}\n{fenced(PTX)}").place) == "-O0 sm_90"
     heading = "# It crashes\n\n## What version of TileLang?\n\n0.1.7.post1\n\n"
     tilelang = "import tilelang.language as T\n\ndef f():\n    pass\n"
     assert spelled(read(heading + fenced(tilelang)).place) == "0.1.7.post1"
