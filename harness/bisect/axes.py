@@ -177,8 +177,8 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
         if source is None or repro.source is None:
             name = repro.name
             raise UsageError(f"{name}: its source is not a package, so that it has no releases")
-        released = tuple(map(str, releases(source.pin.package, spec or _EVERY)))
-        pinned = source.pin.version
+        released = tuple(map(str, releases(source.package, spec or _EVERY)))
+        pinned = source.version
         return ReleaseAxis(
             selection=selection,
             repro=repro,

@@ -178,7 +178,7 @@ def read_log(text: str, repros: Sequence[Repro]) -> LogReading:
     """
     log = _Log(_ESCAPE.sub("", text.replace("\r", "")))
     packages = {"triton", "torch", "vllm", "sglang"}
-    packages |= {repro.source.pin.package for repro in repros if repro.source}
+    packages |= {repro.source.package for repro in repros if repro.source}
     releases = _releases(log.text, packages)
     triton = releases.get("triton")
     errors = list(_errors(log))

@@ -370,7 +370,7 @@ def _print(
     where += f" · {selection.targets[0]}" if selection else ""
     source = selection.repro.source if selection else None
     if source and report.axis == RELEASE:
-        where += f" · releases of {source.pin.package}, by the package index"
+        where += f" · releases of {source.package}, by the package index"
     print_line(where)
     print_said(bisection_said(report))
     if report.boundary and selection:

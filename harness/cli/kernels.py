@@ -44,7 +44,7 @@ def _line(repro: Repro) -> tuple[str, ...]:
 def _source(repro: Repro) -> str:
     if repro.source is None:
         return str(repro.folder)
-    return f"{repro.source.pin.package} {repro.source.pin.version}"
+    return f"{repro.source.package} {repro.source.version}"
 
 
 def _document(repro: Repro) -> dict[str, object]:

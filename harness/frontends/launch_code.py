@@ -62,14 +62,14 @@ def fetch_launch_code(
             "file": _sha256(repro.file),
             "path": str(repro.file.resolve()),
             "pins": [pin.sha256 for pin in repro.requires],
-            "source": repro.source.pin.sha256 if repro.source else None,
+            "source": repro.source.sha256 if repro.source else None,
         },
     )
 
 
 def has_launch_code(repro: Repro) -> bool:
     """Whether `fetch_launch_code` would fetch nothing."""
-    pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
+    pins = [*repro.requires, *([repro.source] if repro.source else [])]
     return all(is_fetched(pin.package, pin.version, pin.sha256) for pin in pins)
 
 
@@ -79,7 +79,7 @@ def launch_sha256(repro: Repro, launch: LaunchSpec) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
+    pins = [*repro.requires, *([repro.source] if repro.source else [])]
     words = [_sha256(launch.file or repro.file), *(pin.sha256 for pin in pins)]
     return hashlib.sha256(" ".join(words).encode()).hexdigest()
 
@@ -92,7 +92,7 @@ def import_root(repro: Repro) -> Path:
         TriageError: the source cannot be fetched.
     """
     assert repro.source is not None
-    pin = repro.source.pin
+    pin = repro.source
     folder = fetch_sdist(pin.package, pin.version, pin.sha256)
     parts = repro.source.module.split(".")
     for root in (folder, folder / "src", *sorted(folder.glob("*/")), *sorted(folder.glob("*/src"))):
@@ -101,7 +101,7 @@ def import_root(repro: Repro) -> Path:
             return root
     raise ConfigurationError(
         f"{repro.folder / 'repro.yaml'}: source.module: no {repro.source.module!r} "
-        f"in {repro.source.pin.package} {repro.source.pin.version}"
+        f"in {repro.source.package} {repro.source.version}"
     )
 
 

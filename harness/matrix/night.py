@@ -64,7 +64,7 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
     repros = list_repros()[0]
     named = (r for pattern in matrix.kernels for r in repros if fnmatchcase(r.name, pattern))
     mine = [repro for repro in {repro.name: repro for repro in named}.values() if repro.source]
-    packages = sorted({repro.source.pin.package for repro in mine if repro.source})
+    packages = sorted({repro.source.package for repro in mine if repro.source})
     if name is None and len(packages) > 1:
         raise UsageError(
             f"--package-version {text}: the matrix has kernels of {', '.join(packages)}; say "

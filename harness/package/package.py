@@ -489,13 +489,13 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
     if not mine and not own_files:
         files(name)  # a package that the index does not have is said to be none
         unread = "".join(f"; {error}" for error in errors[:1])
-        names = sorted({repro.source.pin.package for repro in repros if repro.source})
+        names = sorted({repro.source.package for repro in repros if repro.source})
         others = f"repros there are of {', '.join(names)}" if names else "no repro is of a package"
         raise EmptySelectionError(
             f"no repro takes its kernels from {name} (--launch FILE names a file that does); "
             f"{others}{unread}"
         )
-    pins = {repro.source.pin.version: repro.source.pin for repro in mine if repro.source}
+    pins = {repro.source.version: repro.source for repro in mine if repro.source}
     version = _version(name, spec, pins)
     own = pins.get(str(version))
     pin = own or pin_of(name, version)
@@ -524,7 +524,7 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
     )
 
 
-def _version(name: str, spec: str, pins: dict[str, Pin]) -> Version:
+def _version(name: str, spec: str, pins: Mapping[str, Pin]) -> Version:
     exact = exact_version(spec)
     if exact is not None and str(exact) in pins:
         return exact
@@ -543,7 +543,9 @@ def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
     repro = find_kernel(file)
     name = f"{repro.name}@{pin.package}=={pin.version}"
     for module in sorted(imported_modules(repro.file)):
-        source = KernelSource(pin=pin, module=module)
+        source = KernelSource(
+            package=pin.package, version=pin.version, sha256=pin.sha256, module=module
+        )
         packaged = structs.replace(repro, name=name, source=source, requires=beside)
         try:
             import_root(packaged)

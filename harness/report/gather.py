@@ -75,7 +75,7 @@ from harness.values.errors import (
     TriageError,
     UsageError,
 )
-from harness.values.kernel import LAUNCH_INPUTS, Config, ConfigFilter, PtxInputs, Repro
+from harness.values.kernel import LAUNCH_INPUTS, Config, ConfigFilter, Pin, PtxInputs, Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
@@ -329,8 +329,9 @@ def origin_of(repro: Repro) -> SourceOrigin | None:
     """The pinned file that holds the kernel; None where it is the user's own."""
     if repro.source is None:
         return None
-    pin = structs.asdict(repro.source.pin)
-    return SourceOrigin(**pin, module=repro.source.module, license=package_license(**pin))
+    source = structs.asdict(repro.source)
+    pin = {name: source[name] for name in Pin.__struct_fields__}
+    return SourceOrigin(**source, license=package_license(**pin))
 
 
 def log_of(store: Store, record: ResultRecord) -> str:

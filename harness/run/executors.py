@@ -35,6 +35,7 @@ from harness.values.execution import (
     Inputs,
     Interpretation,
     LaunchComparison,
+    Measures,
     RunRow,
     SameProgram,
 )
@@ -324,13 +325,7 @@ def _judged(record: LaunchFacts, finding: LaunchComparison, variant: SameProgram
         "rounding explains",
         level=finding.level,
         group=variant.group,
-        tensor=variant.tensor,
-        rel_err=variant.rel_err,
-        stable_max_rel=variant.stable_max_rel,
-        bad_frac=variant.bad_frac,
-        unequal=variant.unequal,
-        within_1e_3=variant.within_1e_3,
-        within_1_percent=variant.within_1_percent,
+        **{name: getattr(variant, name) for name in Measures.__struct_fields__},
     )
 
 

@@ -21,16 +21,28 @@ class Agreement(StrEnum):
     NOT_CHECKED = "not checked"
 
 
-class SameProgram(msgspec.Struct, frozen=True, kw_only=True):
+class Measures(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the worst `tensor` is from what it is held to, as `Distance` in Triton's child.
+
+    None where that is infinite, or where there is nothing to measure.
+    """
+
+    tensor: str | None = None
+    rel_err: float | None = None
+    stable_max_rel: float | None = None
+    bad_frac: float | None = None
+    unequal: float | None = None
+    within_1e_3: float | None = None
+    within_1_percent: float | None = None
+
+
+class SameProgram(Measures, frozen=True, kw_only=True):
     """Configs that are one program to the interpreter.
 
     `described` are the arguments of the launch as `LaunchFacts` has them, but for those that the
     kernel's own decorators add. `suspect` is what reading the source says of them at these sizes.
     `group` 0 is the one that the others are held to, None where `error` says why there is no
-    result. The measures
-    (`Distance` in Triton's child) are of the worst tensor against group 0, None where they are
-    infinite or where there is nothing to measure; `allowed` is the most that `stable_max_rel` may
-    be.
+    result. The measures are against group 0; `allowed` is the most that `stable_max_rel` may be.
     """
 
     configs: list[dict[str, Scalar]]
@@ -38,14 +50,7 @@ class SameProgram(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None
     error: str = ""
     suspect: str = ""
-    tensor: str = ""
     allowed: float | None = None
-    rel_err: float | None = None
-    stable_max_rel: float | None = None
-    bad_frac: float | None = None
-    unequal: float | None = None
-    within_1e_3: float | None = None
-    within_1_percent: float | None = None
 
 
 class LaunchComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,19 +74,15 @@ class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
     reads: Reads = msgspec.field(default_factory=Reads)
 
 
-class Departure(msgspec.Struct, frozen=True, kw_only=True):
+class Departure(Measures, frozen=True, kw_only=True):
     """A variant of a launch against the original: `error` says why they could not be compared.
 
-    The measures are of the worst tensor that the launch returns; None is infinite.
+    The measures are of what the launch returns.
     """
 
     error: str = ""
     differs: bool = False
-    tensor: str = ""
     allowed: float | None = None
-    rel_err: float | None = None
-    stable_max_rel: float | None = None
-    bad_frac: float | None = None
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,23 +95,13 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[Reads, ...] = ()
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What one config of a launch computes in the interpreter, against the others of the launch.
-
-    The measures are as in `SameProgram`, None where there is nothing to measure.
-    """
+class Checked(Measures, frozen=True, kw_only=True):
+    """What one config of a launch computes in the interpreter, against the others of the launch."""
 
     status: Agreement
     reason: str
     level: str | None = None
     group: int | None = None
-    tensor: str | None = None
-    rel_err: float | None = None
-    stable_max_rel: float | None = None
-    bad_frac: float | None = None
-    unequal: float | None = None
-    within_1e_3: float | None = None
-    within_1_percent: float | None = None
 
 
 class ArgumentKind(StrEnum):

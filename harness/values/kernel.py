@@ -20,7 +20,7 @@ _ARTICLES = {int: "an integer", float: "a number", bool: "true or false"}
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)
 
 
-class Pin(msgspec.Struct, frozen=True, kw_only=True):
+class Pin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file of the package index: a distribution, its version and the file's sha256."""
 
     package: str
@@ -28,10 +28,9 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class KernelSource(msgspec.Struct, frozen=True, kw_only=True):
+class KernelSource(Pin, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a kernel's code comes from: a pinned sdist, and the module in it that is wanted."""
 
-    pin: Pin
     module: str
 
 
@@ -115,7 +114,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.file is not None and self.file.suffix == ".ptx"
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole that a kernel is a part of: a launch of a repro, small enough to be interpreted.
 
     Its inputs do not depend on the tunable parameters, and it returns all that it computes.
@@ -123,7 +122,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     kernel: str
     launch: str | None = None
-    parameters: tuple[tuple[str, Scalar], ...] = ()
+    parameters: dict[str, Scalar] = {}
 
 
 LAUNCH_INPUTS = "launch.json"

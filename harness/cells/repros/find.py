@@ -19,21 +19,13 @@ from harness.cells.repros.launch_files import (
     launches_of_script,
 )
 from harness.cells.repros.releases import in_releases, whole_folder
-from harness.cells.repros.repro_file import (
-    NAME,
-    REPRO_FILE,
-    ReproFile,
-    ReproInputs,
-    ReproOperation,
-    ReproPin,
-    check_repro,
-)
+from harness.cells.repros.repro_file import NAME, REPRO_FILE, ReproFile, ReproInputs, check_repro
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, kinds, takes
 from harness.frontends.texts.ir_inputs import SUFFIXES, launch_from, read_file, spelling
 from harness.io.files.reading import FieldError, read_yaml
 from harness.values.errors import TriageError, UsageError
-from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro, Scalar
+from harness.values.kernel import LaunchSpec, PtxInputs, Repro, Scalar
 from harness.values.target import Target
 from harness.values.toolchain import TRITON
 
@@ -176,7 +168,6 @@ def _read(path: Path) -> list[Repro]:
         _check_launches(data, launches)
 
     data = read_yaml(path, ReproFile, check)
-    source = data.source
     # The version is the one that upstream's issue names.
     kind, _, version = (data.compiler or TRITON).partition("==")
     return [
@@ -189,14 +180,14 @@ def _read(path: Path) -> list[Repro]:
             launches=tuple(launches[spec] for spec in kernel.launches or launches),
             check=tuple({**data.check, **kernel.check}.items()),
             tunable=_lists({**data.tunable, **kernel.tunable}),
-            operation=_operation(kernel.operation or data.operation),
+            operation=kernel.operation or data.operation,
             reference=kernel.reference,
             baseline=kernel.baseline,
             inputs=_inputs(data.inputs, folder),
             configs=kernel.configs,
             macros=_lists({**data.macros, **kernel.macros}),
-            source=KernelSource(pin=_pin(source), module=source.module) if source else None,
-            requires=tuple(map(_pin, data.requires)),
+            source=data.source,
+            requires=tuple(data.requires),
             issue=kernel.issue or data.issue,
             summary=kernel.summary or data.summary,
             compiler=kind,
@@ -246,13 +237,6 @@ def _check_launches(data: ReproFile, launches: Mapping[str, LaunchSpec]) -> None
                     raise FieldError(f"{where}.{key}", problem)
 
 
-def _operation(whole: ReproOperation | None) -> Operation | None:
-    if whole is None:
-        return None
-    parameters = tuple(whole.parameters.items())
-    return Operation(kernel=whole.kernel, launch=whole.launch, parameters=parameters)
-
-
 def _inputs(inputs: ReproInputs | None, folder: Path) -> PtxInputs | None:
     if inputs is None:
         return None
@@ -265,10 +249,6 @@ def _inputs(inputs: ReproInputs | None, folder: Path) -> PtxInputs | None:
         shared=inputs.shared,
         folder=str(folder),
     )
-
-
-def _pin(pin: ReproPin) -> Pin:
-    return Pin(package=pin.package, version=pin.version, sha256=pin.sha256)
 
 
 def _from_file(path: Path, data: ReproFile) -> LaunchSpec:

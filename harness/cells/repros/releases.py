@@ -51,7 +51,7 @@ def in_releases(repro: Repro, spec: str) -> list[Repro]:
     """
     if repro.source is None:
         raise UsageError(f"{repro.name}: its source is not a package, so that it has no releases")
-    pinned = repro.source.pin
+    pinned = repro.source
     exact = exact_version(spec)
     if exact is not None and exact == exact_version(pinned.version):
         return [repro]
@@ -65,14 +65,15 @@ def in_release(repro: Repro, version: Version, pin: Pin | None = None) -> Repro:
         UsageError, InfrastructureError: as `releases`.
     """
     assert repro.source is not None
-    if version == exact_version(repro.source.pin.version):
+    if version == exact_version(repro.source.version):
         return repro
+    pin = pin or pin_of(repro.source.package, version)
     name, colons, kernel = repro.name.partition("::")
     operation = repro.operation
     return replace(
         repro,
         name=f"{name}@{version}{colons}{kernel}",
-        source=replace(repro.source, pin=pin or pin_of(repro.source.pin.package, version)),
+        source=replace(repro.source, package=pin.package, version=pin.version, sha256=pin.sha256),
         operation=operation and replace(operation, kernel=f"{operation.kernel}@{version}"),
         # Its author counted those of the release that is pinned.
         configs=None,
@@ -111,5 +112,5 @@ def whole_folder(repros: Sequence[Repro], kernel: str | None) -> Repro:
 
 def is_of(repro: Repro, package: str) -> bool:
     """Whether a repro's kernel comes from a package, in whatever release."""
-    name = repro.source.pin.package if repro.source else None
+    name = repro.source.package if repro.source else None
     return name is not None and canonicalize_name(name) == canonicalize_name(package)

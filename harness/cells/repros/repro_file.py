@@ -11,6 +11,7 @@ from harness.frontends.texts.ir_inputs import SUFFIXES
 from harness.io.files.reading import FieldError
 from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError
+from harness.values.kernel import KernelSource, Operation, Pin, Scalar
 from harness.values.target import Target
 
 REPRO_FILE = "repro.yaml"
@@ -18,28 +19,6 @@ NAME = re.compile(r"\w[\w.+-]{0,199}")
 _PYTHON_FILE = re.compile(r"\w[\w.-]*\.py")
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-class ReproPin(msgspec.Struct, forbid_unknown_fields=True):
-    """A pinned file of the package index."""
-
-    package: str
-    version: str
-    sha256: str
-
-
-class ReproSource(ReproPin):
-    """A pinned source distribution, and the module in it that is wanted."""
-
-    module: str
-
-
-class ReproOperation(msgspec.Struct, forbid_unknown_fields=True):
-    """The whole that a kernel is a part of."""
-
-    kernel: str
-    launch: str | None = None
-    parameters: dict[str, bool | int | float | str] = {}
 
 
 class ReproInputs(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,66 +35,43 @@ class ReproInputs(msgspec.Struct, forbid_unknown_fields=True):
 class ReproKernel(msgspec.Struct, forbid_unknown_fields=True):
     """One of several kernels of a file; what it leaves out is as the file says."""
 
-    kernel: str
+    kernel: str | None = None
     summary: str = ""
     launches: list[str] = []
-    check: dict[str, bool | int | float | str] = {}
-    tunable: dict[str, list[bool | int | float | str]] = {}
-    operation: ReproOperation | None = None
+    check: dict[str, Scalar] = {}
+    tunable: dict[str, list[Scalar]] = {}
+    operation: Operation | None = None
     reference: str | None = None
     baseline: str | None = None
     configs: int | None = None
-    macros: dict[str, list[bool | int | float | str]] = {}
+    macros: dict[str, list[Scalar]] = {}
     issue: str | None = None
     triton: str | None = None
     targets: list[str] = []
 
 
-class ReproFile(msgspec.Struct, forbid_unknown_fields=True):
+class ReproFile(ReproKernel, forbid_unknown_fields=True):
     """A whole `repro.yaml`."""
 
-    kernel: str | None = None
     kernels: dict[str, ReproKernel] = {}
     launch: str = "launch.py"
     files: list[str] = []
-    options: dict[str, bool | int | float | str] = {}
-    launches: list[str] = []
-    check: dict[str, bool | int | float | str] = {}
-    tunable: dict[str, list[bool | int | float | str]] = {}
-    operation: ReproOperation | None = None
-    reference: str | None = None
-    baseline: str | None = None
+    options: dict[str, Scalar] = {}
     inputs: ReproInputs | None = None
-    configs: int | None = None
-    macros: dict[str, list[bool | int | float | str]] = {}
-    summary: str = ""
-    source: ReproSource | None = None
-    requires: list[ReproPin] = []
-    issue: str | None = None
-    triton: str | None = None
+    source: KernelSource | None = None
+    requires: list[Pin] = []
     compiler: str | None = None
-    targets: list[str] = []
     tags: list[str] = []
 
     @property
-    def places(self) -> list[tuple[str, ReproFile | ReproKernel]]:
+    def places(self) -> list[tuple[str, ReproKernel]]:
         """The whole and each of its kernels, with where it stands."""
         kernels = ((f"$.kernels.{name}", kernel) for name, kernel in self.kernels.items())
         return [("$", self), *kernels]
 
     def by_name(self, folder: str) -> dict[str, ReproKernel]:
         """The kernels by name: one that is alone has the name of its folder."""
-        if self.kernel is None:
-            return self.kernels
-        alone = ReproKernel(
-            kernel=self.kernel,
-            launches=self.launches,
-            configs=self.configs,
-            macros=self.macros,
-            reference=self.reference,
-            baseline=self.baseline,
-        )
-        return {folder: alone}
+        return self.kernels if self.kernel is None else {folder: self}
 
 
 def check_repro(data: ReproFile) -> None:
@@ -131,6 +87,8 @@ def check_repro(data: ReproFile) -> None:
     for name in data.kernels:
         if not NAME.fullmatch(name):
             raise FieldError("$.kernels", f"{name!r} is not a name for a kernel")
+        if data.kernels[name].kernel is None:
+            raise FieldError(f"$.kernels.{name}", "Object missing required field `kernel`")
     for where, place in data.places:
         _check_kernel(where, place, is_python=not data.files)
     _check_files(data)
@@ -175,7 +133,7 @@ def _check_compiler(compiler: str, triton: str | None) -> None:
         raise FieldError("$.compiler", problem)
 
 
-def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool) -> None:
+def _check_kernel(where: str, place: ReproKernel, *, is_python: bool) -> None:
     # A method is named with its class.
     parts = [] if place.kernel is None else place.kernel.split(".")
     if is_python and not all(map(str.isidentifier, parts)):
@@ -203,7 +161,7 @@ def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool
             raise FieldError(f"{where}.targets[{index}]", str(error)) from error
 
 
-def _check_pin(where: str, pin: ReproPin) -> None:
+def _check_pin(where: str, pin: Pin) -> None:
     if not _PACKAGE.fullmatch(pin.package):
         raise FieldError(f"{where}.package", f"{pin.package!r} is not the name of a package")
     if parse_version(pin.version) is None:

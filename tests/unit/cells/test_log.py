@@ -69,7 +69,9 @@ RuntimeError: boom
 
 def _repro(name: str, kernel: str, module: str) -> Repro:
     pin = Pin(package="the-pack", version="1.0.0", sha256="0" * 64)
-    source = KernelSource(pin=pin, module=module)
+    source = KernelSource(
+        package=pin.package, version=pin.version, sha256=pin.sha256, module=module
+    )
     return Repro(
         name=name, kernel=kernel, folder=Path(), file=Path("l.py"), launches=(), source=source
     )

@@ -217,7 +217,7 @@ def test_what_a_user_may_choose_and_the_operation_that_it_shows_in(here: Path) -
     assert found.tunable == (("chunk", (32, 16)),)
     assert found.operation is not None
     assert (found.operation.kernel, found.operation.launch) == ("whole", "small")
-    assert found.operation.parameters == (("batch", 1),)
+    assert found.operation.parameters == {"batch": 1}
 
 
 def test_source_files_with_their_macros(here: Path) -> None:
