@@ -668,31 +668,26 @@ def related(bugs: Mapping[int, tuple[tuple[str | None, ...], str]]) -> dict[int,
     return {number: tuple(sorted(others)) for number, others in relatives.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """Toolchains of one kernel, launch, target and config, one after the other, where it holds."""
+def stretches(rows: Iterable[Row], condition: Condition) -> list[list[Row]]:
+    """Where the condition holds, without a gap; `rows` are ordered as `triage history` has them.
 
-    condition: Condition
-    rows: tuple[Row, ...]
-
-    @property
-    def words(self) -> str:
-        """From which toolchain to which it holds, with the numbers."""
-        ends = dict.fromkeys((toolchain_of(self.rows[0]), toolchain_of(self.rows[-1])))
-        numbers = measured(FollowedFailure(condition=self.condition).fields, self.rows)
-        count = f" ({len(self.rows)} cells)" if len(self.rows) > 1 else ""
-        words = f"{spell(self.condition)} holds with {' to '.join(ends)}{count}"
-        return f"{words}: {numbers}" if numbers else words
-
-
-def stretches(rows: Iterable[Row], condition: Condition) -> list[Stretch]:
-    """Where the condition holds, without a gap; `rows` are ordered as `triage history` has them."""
+    Each is of one kernel, launch, target and config: its toolchains, one after the other.
+    """
     followed = FollowedFailure(condition=condition)
     return [
-        Stretch(condition=condition, rows=tuple(group))
+        list(group)
         for (_, outcome), group in groupby(rows, key=lambda row: (_place(row), followed.of(row)))
         if outcome is VerdictAnswer.SAME
     ]
+
+
+def stretch_words(rows: Sequence[Row], condition: Condition) -> str:
+    """From which toolchain to which the condition holds, with the numbers."""
+    ends = dict.fromkeys((toolchain_of(rows[0]), toolchain_of(rows[-1])))
+    numbers = measured(FollowedFailure(condition=condition).fields, rows)
+    count = f" ({len(rows)} cells)" if len(rows) > 1 else ""
+    words = f"{spell(condition)} holds with {' to '.join(ends)}{count}"
+    return f"{words}: {numbers}" if numbers else words
 
 
 def _place(row: Row) -> tuple[str, str, str, str]:

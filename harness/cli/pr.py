@@ -201,18 +201,18 @@ def _of_folders(
             raise EmptySelectionError(
                 "no kernel is selected: name files or repros with --kernel, or write matrix.yaml"
             )
-        old = set(before.report.failures) if before else set()
-        failures = tuple(failure for failure in after.report.failures if failure not in old)
-        named = pair_launches(before.launches, after.launches) if before else {}
+        ran, launches = after
+        old = set(before[0].failures) if before else set()
+        failures = tuple(failure for failure in ran.failures if failure not in old)
+        named = pair_launches(before[1], launches) if before else {}
         result = compare_sides(
-            (store, before.report.run if before else None),
-            (store, after.report.run),
+            (store, before[0].run if before else None),
+            (store, ran.run),
             matrix,
             named=named,
             is_whole=not failures,
         )
         lines = lines_of_worse(result, store, head)
-    ran = after.report
     notes = tuple(dict.fromkeys((*ran.warnings, *sorted(old & set(ran.failures)))))
     return structs.replace(
         result,

@@ -72,18 +72,20 @@ def listing_document(listing: Listing, *, cells: bool) -> dict[str, Any]:
         document["excluded"] = [
             {"cells": entry, "reason": reason} for entry, reason in listing.excluded
         ]
-        document["uncaptured"] = [asdict(entry) for entry in listing.uncaptured]
+        document["uncaptured"] = [
+            {"cells": entry, "configs": configs} for entry, configs in listing.uncaptured
+        ]
     return document
 
 
 def listing_lines(listing: Listing) -> Iterator[str]:
     """The cells, what is not captured yet, and why others are left out."""
     yield from listing.cells
-    for entry in listing.uncaptured:
+    for entry, configs in listing.uncaptured:
         number = "an unknown number of configs"
-        if entry.configs is not None:
-            number = f"{entry.configs} configs by its repro"
-        yield f"about {entry.cells}: {number}, not captured yet"
+        if configs is not None:
+            number = f"{configs} configs by its repro"
+        yield f"about {entry}: {number}, not captured yet"
     for cells, reason in listing.excluded:
         yield f"excluded {cells}: {reason}"
 
@@ -156,23 +158,16 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uncaptured:
-    """A launch whose capture is not stored: its cells as a pattern, and how many configs it has.
-
-    `configs` is what its repro counts for its default, None where it counts none.
-    """
-
-    cells: str
-    configs: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The cells of a matrix and those that are left out, with the reason."""
+    """The cells of a matrix and those that are left out, with the reason.
+
+    `uncaptured` are launches whose capture is not stored: their cells as a pattern, and how many
+    configs its repro counts for its default, None where it counts none.
+    """
 
     cells: tuple[str, ...]
     excluded: tuple[tuple[str, str], ...]
-    uncaptured: tuple[Uncaptured, ...]
+    uncaptured: tuple[tuple[str, int | None], ...]
     estimate: Estimate
     failures: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -204,10 +199,12 @@ async def list_matrix(
         cells=tuple(sorted({*cells, *night.settled})),
         excluded=(*plan.dropped.items(), *sorted(night.excluded.items())),
         uncaptured=tuple(
-            Uncaptured(
-                cells=f"{place.selection.repro.name}/{place.launch.label}/*"
-                f"@{place.target}/{place.compiler.label}/*",
-                configs=_listed_configs(place),
+            (
+                (
+                    f"{place.selection.repro.name}/{place.launch.label}/*"
+                    f"@{place.target}/{place.compiler.label}/*"
+                ),
+                _listed_configs(place),
             )
             for place in missing
         ),

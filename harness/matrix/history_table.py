@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from harness.bugs.life import Stretch, stretches
+from harness.bugs.life import stretch_words, stretches
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import FollowedFailure
@@ -16,6 +16,8 @@ from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_name
 
+_OF_PLACE = ("kernel", "launch", "config", "target")
+_TOOLCHAIN = ("triton", "ptxas", "compiler", "compiler_version", "assembler")
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "·"
 _FAILED = "x"
@@ -27,27 +29,17 @@ def history_document(rows: Sequence[Row], condition: Condition | None = None) ->
     document: dict[str, Any] = {"schema": SCHEMA, "cells": rows}
     if condition is None:
         return document
-    ranges = [_stretch(stretch) for stretch in stretches(rows, condition)]
+    ranges = [
+        {
+            **{name: getattr(stretch[0], name) for name in _OF_PLACE},
+            "first": {name: getattr(stretch[0], name) for name in _TOOLCHAIN},
+            "last": {name: getattr(stretch[-1], name) for name in _TOOLCHAIN},
+            "cells": [row.cell for row in stretch],
+            "words": stretch_words(stretch, condition),
+        }
+        for stretch in stretches(rows, condition)
+    ]
     return {**document, "while": spell(condition), "ranges": ranges}
-
-
-def _stretch(stretch: Stretch) -> dict[str, Any]:
-    first, last = stretch.rows[0], stretch.rows[-1]
-    return {
-        "kernel": first.kernel,
-        "launch": first.launch,
-        "config": first.config,
-        "target": first.target,
-        "first": _toolchain(first),
-        "last": _toolchain(last),
-        "cells": [row.cell for row in stretch.rows],
-        "words": stretch.words,
-    }
-
-
-def _toolchain(row: Row) -> dict[str, str | None]:
-    names = ("triton", "ptxas", "compiler", "compiler_version", "assembler")
-    return {name: getattr(row, name) for name in names}
 
 
 def history_said(rows: Sequence[Row], condition: Condition | None = None) -> list[Block]:
@@ -61,7 +53,7 @@ def history_said(rows: Sequence[Row], condition: Condition | None = None) -> lis
         parts += [say(place, Tone.HEAD), *_sparklines(versions)]
         if condition:
             spans = stretches(versions, condition)
-            lines = [stretch.words for stretch in spans] or [
+            lines = [stretch_words(span, condition) for span in spans] or [
                 f"{spell(condition)} holds with none of them"
             ]
             parts += [say(f"  {line}") for line in lines]

@@ -66,23 +66,16 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
 
 
-class SideRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The run of a side, and the cells that its launches have."""
-
-    report: MatrixReport
-    cells: tuple[PlannedCell, ...]
-
-    @property
-    def launches(self) -> Launches:
-        """Each launch with its arguments, but for those that its configs set."""
-        launches: dict[LaunchName, str] = {}
-        for cell in self.cells:
-            name = LaunchName(cell.cell.kernel, cell.cell.launch)
-            if name not in launches:
-                given = cell.record.arguments if cell.record else []
-                own = [one for one in given if one.get("name") not in cell.cell.config.as_dict()]
-                launches[name] = msgspec.json.encode(own, order="sorted").decode()
-        return launches
+def launches_of(cells: Iterable[PlannedCell]) -> Launches:
+    """Each launch with its arguments, but for those that its configs set."""
+    launches: dict[LaunchName, str] = {}
+    for cell in cells:
+        name = LaunchName(cell.cell.kernel, cell.cell.launch)
+        if name not in launches:
+            given = cell.record.arguments if cell.record else []
+            own = [one for one in given if one.get("name") not in cell.cell.config.as_dict()]
+            launches[name] = msgspec.json.encode(own, order="sorted").decode()
+    return launches
 
 
 # Where base and head lie.
@@ -236,8 +229,10 @@ def kernels_of(side: Side, patterns: Sequence[str]) -> tuple[str, ...]:
 async def run_side(
     side: Side, matrix: Matrix, patterns: Sequence[str], store: Store, options: MatrixOptions,
     progress: RunProgress, *, never: Side,
-) -> SideRun | None:  # fmt: skip
+) -> tuple[MatrixReport, Launches] | None:  # fmt: skip
     """Compile (and execute) the kernels of one side as a run of its own; None where it has none.
+
+    The report of the run, and the launches of its cells.
 
     Raises:
         UsageError: a launch reads files of the side `never`: what it shows is not this side.
@@ -258,7 +253,7 @@ async def run_side(
         for cell in cells:
             if cell.launch:
                 _check_reads(cell.launch.capture.value.reads.files, cell.cell, side, never)
-        return SideRun(report=report, cells=tuple(cells))
+        return report, launches_of(cells)
 
 
 def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) -> None:

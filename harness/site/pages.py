@@ -15,7 +15,7 @@ from harness.cells.spelling import OfLaunch, SelectionOptions, spell_command, wo
 from harness.io.packages.versions import toolchain_order, version_order
 from harness.site import squares
 from harness.site.overview import SEEN
-from harness.site.squares import Square, SquareGrid, SquareLine, cell_page, rows_page
+from harness.site.squares import Square, SquareGrid, cell_page, grid_of, rows_page
 from harness.tables.charts import Chart, Frame, charts_over
 from harness.values.bug import Bug, Seen
 from harness.values.kernel import Config
@@ -303,19 +303,13 @@ def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> Bl
     example = next((facts for facts, _, seen in ordered if seen is Seen.HERE), ordered[0][0])
     return BlameView(
         place=example.place,
-        grid=SquareGrid(
+        grid=grid_of(
+            columns,
+            {
+                _label(key, compilers[key]): {tool: _square(at) for tool, at in cells.items()}
+                for key, cells in shown
+            },
             title="Programs by assemblers",
-            columns=tuple(columns),
-            lines=tuple(
-                SquareLine(
-                    _label(key, compilers[key]),
-                    tuple(
-                        _square(columns_of[tool]) if tool in columns_of else None
-                        for tool in columns
-                    ),
-                )
-                for key, columns_of in shown
-            ),
             left_out=f"{hidden:,} of {len(lines):,} programs; the rows have all." if hidden else "",
             row_title="program",
         ),

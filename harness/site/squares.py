@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from harness.io.packages.versions import toolchain_order
 from harness.tables.said import tone_of
@@ -15,6 +15,8 @@ from harness.values.kernel import Config
 from harness.values.row import BugFacts
 from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
+
+K = TypeVar("K")
 
 # How pages are named.
 
@@ -163,6 +165,29 @@ def _square(facts: BugFacts, href: str) -> Square:
     )
 
 
+def grid_of(
+    columns: Iterable[K],
+    rows: Mapping[str, Mapping[K, Square]],
+    *,
+    title: str,
+    left_out: str = "",
+    row_title: str = "config",
+    href_of: Callable[[str], str] = lambda label: "",  # noqa: ARG005
+) -> SquareGrid:
+    """A line of squares for each row, by column; a toolchain is named by its label."""
+    columns = tuple(columns)
+    return SquareGrid(
+        title=title,
+        columns=tuple(getattr(column, "label", str(column)) for column in columns),
+        lines=tuple(
+            SquareLine(label, tuple(map(squares.get, columns)), href_of(label))
+            for label, squares in rows.items()
+        ),
+        left_out=left_out,
+        row_title=row_title,
+    )
+
+
 def config_grid(
     title: str, cells: Sequence[BugFacts], href_of: Callable[[str], str], most: int = MOST_SQUARES
 ) -> SquareGrid:
@@ -172,27 +197,17 @@ def config_grid(
     for facts in cells:
         by_config[Config.of(dict(facts.config)).label][toolchain_of_cell(facts)] = facts
     labels = _worst_first(by_config, max(1, most // max(1, len(columns))))
-    lines = tuple(
-        SquareLine(
-            label,
-            tuple(
-                _square(by_toolchain[column], href_of(by_toolchain[column].cell))
-                if column in by_toolchain
-                else None
-                for column in columns
-            ),
-        )
-        for label, by_toolchain in by_config.items()
+    rows = {
+        label: {key: _square(facts, href_of(facts.cell)) for key, facts in of.items()}
+        for label, of in by_config.items()
         if label in labels
-    )
+    }
     hidden = len(by_config) - len(labels)
-    return SquareGrid(
-        title=title,
-        columns=tuple(column.label for column in columns),
-        lines=lines,
-        left_out=f"{hidden:,} of {len(by_config):,} configs are left out, those with the fewest "
-        "failures first; the rows have them all." if hidden else "",
-    )  # fmt: skip
+    left_out = (
+        f"{hidden:,} of {len(by_config):,} configs are left out, those with the fewest failures "
+        "first; the rows have them all."
+    )
+    return grid_of(columns, rows, title=title, left_out=left_out if hidden else "")
 
 
 def _worst_first(by_config: Mapping[str, Mapping[ToolchainKey, BugFacts]], most: int) -> set[str]:
@@ -215,28 +230,20 @@ def matrix_grid(
         toolchain for by_toolchain in kernels.values() for toolchain in by_toolchain
     )
     fits = max(1, most // max(1, len(columns)))
-    names = list(kernels)
-    lines = tuple(
-        SquareLine(
-            name,
-            tuple(
-                _square_of_many(kernels[name][column], kernel_page(name, target))
-                if column in kernels[name] else None
-                for column in columns
-            ),
-            kernel_page(name, target),
-        )
-        for name in names[:fits]
-    )  # fmt: skip
-    hidden = len(names) - len(lines)
-    return SquareGrid(
+    hidden = max(0, len(kernels) - fits)
+    rows = {
+        name: {key: _square_of_many(each, kernel_page(name, target)) for key, each in of.items()}
+        for name, of in list(kernels.items())[:fits]
+    }
+    left_out = f"{hidden:,} of {len(kernels):,} kernels are left out; the search has them all."
+    return grid_of(
+        columns,
+        rows,
         title=target,
-        columns=tuple(column.label for column in columns),
-        lines=lines,
-        left_out=f"{hidden:,} of {len(names):,} kernels are left out; the search has them all."
-        if hidden else "",
+        left_out=left_out if hidden else "",
         row_title="kernel",
-    )  # fmt: skip
+        href_of=lambda name: kernel_page(name, target),
+    )
 
 
 def _square_of_many(verdicts: Counter[VerdictKind], href: str) -> Square:

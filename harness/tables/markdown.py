@@ -43,7 +43,7 @@ def rows_as_markdown(
 def summary_as_markdown(summary: Summary) -> str:
     """The table of kernels and targets, the headline, and each failure once."""
     failures = [
-        _escape(f"- {failure.count} `{failure.verdict.value}`{failure_words(failure)}")
+        _escape(f"- {len(failure.rows)} `{failure.verdict.value}`{failure_words(failure)}")
         for failure in summary.failures
     ]
     left_out = [_escape(f"- {sample.words}") for sample in summary.samples]

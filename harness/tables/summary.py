@@ -9,7 +9,7 @@ import msgspec
 
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
 from harness.tables.samples import Sample, samples_said
-from harness.tables.survivors import common_reason, survivors
+from harness.tables.survivors import Fate, survivors
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
@@ -24,23 +24,15 @@ class SummaryLine(msgspec.Struct, frozen=True, kw_only=True):
     by_target: dict[str, Counter[VerdictKind]]
 
 
-class SharedFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Failures with one signature on one target, over all kernels; `kernels` names those."""
-
-    verdict: VerdictKind
-    target: str
-    count: int
-    reason: str
-    at_fault: str | None
-    kernels: tuple[str, ...]
-
-
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """`targets` in order of first appearance are the columns; the largest failure comes first."""
+    """`targets` in order of first appearance are the columns; the largest failure comes first.
+
+    Each of the `failures` is of one target, over all kernels.
+    """
 
     targets: tuple[str, ...]
     lines: tuple[SummaryLine, ...]
-    failures: tuple[SharedFailure, ...]
+    failures: tuple[Fate, ...]
     headline: str
     samples: tuple[Sample, ...]
 
@@ -80,23 +72,13 @@ def summarize(rows: Sequence[Row], samples: Sequence[Sample] = ()) -> Summary:
     )
 
 
-def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
+def _failures(rows: Sequence[Row]) -> list[Fate]:
     grouped: dict[tuple[VerdictKind, str | None, str], list[Row]] = {}
     for row in rows:
         if not row.verdict.compiles:
             grouped.setdefault((row.verdict, row.signature, row.target), []).append(row)
-    failures = [
-        SharedFailure(
-            verdict=verdict,
-            count=len(group),
-            reason=common_reason(group),
-            at_fault=survivors(group).fates[0].at_fault,
-            target=target,
-            kernels=tuple(dict.fromkeys(row.kernel for row in group)),
-        )
-        for (verdict, _, target), group in grouped.items()
-    ]
-    return sorted(failures, key=lambda failure: -failure.count)
+    failures = [survivors(group).fates[0] for group in grouped.values()]
+    return sorted(failures, key=lambda failure: -len(failure.rows))
 
 
 def plural(count: int, word: str, words: str = "") -> str:
@@ -117,7 +99,7 @@ def summary_said(summary: Summary) -> list[Block]:
         rows=tuple(tuple(map(say, cells)) for cells in zip(*columns.values(), strict=True)),
     )
     failures = (
-        Counted(failure.count, verdict_said(failure.verdict, [say(failure_words(failure))]))
+        Counted(len(failure.rows), verdict_said(failure.verdict, [say(failure_words(failure))]))
         for failure in summary.failures
     )
     left_out = samples_said(summary.samples)
@@ -144,12 +126,13 @@ def summary_columns(summary: Summary) -> dict[str, list[str]]:
     return columns
 
 
-def failure_words(failure: SharedFailure) -> str:
+def failure_words(failure: Fate) -> str:
     """Where, why, and whose fault it is."""
     fault = f" ({failure.at_fault})" if failure.at_fault else ""
-    more = len(failure.kernels) - _SHOWN
-    kernels = ", ".join(failure.kernels[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    return f" on {failure.target} [{kernels}]: {failure.reason}{fault}"
+    names = list(dict.fromkeys(row.kernel for row in failure.rows))
+    more = len(names) - _SHOWN
+    kernels = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f" on {failure.rows[0].target} [{kernels}]: {failure.reason}{fault}"
 
 
 def _counts(verdicts: Counter[VerdictKind] | None) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from harness.values.kernel import Scalar
-from harness.values.row import Row
+from harness.values.row import Facts, Row
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 
@@ -100,18 +100,10 @@ def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
     return where
 
 
-class Reasoned(Protocol):
-    """What has a verdict's reason in words."""
-
-    @property
-    def reason(self) -> str:
-        """As in a row."""
-
-
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
-def common_reason(rows: Sequence[Reasoned]) -> str:
+def common_reason(rows: Sequence[Facts]) -> str:
     """One reason for all: numbers in which they differ become spans."""
     reasons = list(dict.fromkeys(row.reason for row in rows))
     skeletons = {_NUMBER.sub("#", reason) for reason in reasons}
