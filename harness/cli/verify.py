@@ -62,7 +62,7 @@ def command(options: _VerifyOptions) -> int:
     where a claim is about results. A claim holds, does not hold, or cannot be checked here.
     """
     # What executes loads numpy: 0.1 s.
-    from harness.verify.trying import command_of, read_issue, try_programs  # noqa: PLC0415
+    from harness.verify.trying import ProgramTrials, command_of, read_issue  # noqa: PLC0415
 
     text = read_regular(options.file, _MAX_BYTES).decode("utf-8", "replace")
     reading, releases = read_issue(text)
@@ -81,18 +81,16 @@ def command(options: _VerifyOptions) -> int:
     if is_ptx and not any(vars(options.inputs).values()):
         lacks.append("it names no inputs: they are guessed; give them by --buffer, --scalar ...")
     with open_results() as store, narrating("trying what the issue claims") as tell:
-        seen = run_to_the_end(
-            try_programs(
-                reading.programs,
-                trials,
-                folder,
-                store,
-                options.how,
-                surroundings(),
-                options.inputs.named,
-                tell,
-            )
+        attempt = ProgramTrials(
+            programs=reading.programs,
+            folder=folder,
+            store=store,
+            how=options.how,
+            surroundings=surroundings(),
+            inputs=options.inputs.named,
+            tell=tell,
         )
+        seen = run_to_the_end(attempt.see(trials))
     judged = judge(planned, seen)
     commands = [
         [command_of(trial, reading.programs[trial.program], folder) for trial in each.trials]

@@ -297,9 +297,11 @@ def _judged(claim: Claim, trial: Trial, seen: Mapping[Trial, Seen]) -> tuple[Hol
         why = what.runs[0].run_reason if what.runs else what.trouble
         return Holds.UNCHECKED, f"{where}: it compiles, and is not run: {why}"
     said = f"{where}: {_run_words(fine[0])}"
-    if any(each.wrong for other, each in seen.items() if other.program == trial.program):
-        # The inputs are such that a failure shows.
-        return (Holds.HOLDS if claim.outcome is Outcome.WORKS else Holds.NOT), said
+    elsewhere = [each for other, each in seen.items() if other.program == trial.program]
+    works = claim.outcome is Outcome.WORKS
+    if any(each.wrong or (works and each.failing) for each in elsewhere):
+        # The program, and its inputs, are such that a failure shows.
+        return (Holds.HOLDS if works else Holds.NOT), said
     return Holds.UNCHECKED, f"{said}; these inputs show no failure anywhere"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,7 +16,6 @@ from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, spell_command
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
-from harness.frontends.plan import Selection
 from harness.frontends.registry import front_end, kinds, takes
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.files.locations import create_folder
@@ -33,6 +33,7 @@ from harness.store.store import Store
 from harness.values.errors import InfrastructureError, StorageError, TriageError
 from harness.values.execution import RunRow
 from harness.values.kernel import Repro
+from harness.values.row import Row
 from harness.values.toolchain import PTX, PTXAS, SASS, TRITON
 from harness.values.verdict import VerdictKind
 from harness.verify.claims import IssueReading, read_claims
@@ -97,95 +98,110 @@ def _without_level(words: SelectionOptions) -> SelectionOptions:
     return replace(words, set=[word for word in words.set if OPTIONS_ARGUMENT not in word])
 
 
-async def try_programs(
-    programs: Sequence[Program],
-    trials: Iterable[Trial],
-    folder: Path,
-    store: Store,
-    how: CompileOptions,
-    surroundings: Sequence[str],
-    inputs: Callable[[Repro], RawInputs],
-    tell: Callable[[str], None],
-) -> dict[Trial, Seen]:
-    """Write the programs into a folder, and try them; PTX is executed on `inputs`.
-
-    Raises:
-        StorageError: the folder, or the store, cannot be written.
-    """
-    seen = dict[Trial, Seen]()
-    create_folder(folder.absolute())
-    for trial in dict.fromkeys(trials):
-        program = programs[trial.program]
-        path = file_of(program, trial.program, trial.call, folder)
-        write_atomically(path, program.called(trial.call).encode())
-        words = replace(words_of(trial, program, folder), surroundings=tuple(surroundings))
-        tell(f"program {trial.program + 1}, {place_words(trial)}")
-        seen[trial] = await _tried(trial, program, words, store, how, inputs, tell)
-    return seen
-
-
-async def _tried(
-    trial: Trial,
-    program: Program,
-    words: SelectionOptions,
-    store: Store,
-    how: CompileOptions,
-    inputs: Callable[[Repro], RawInputs],
-    tell: Callable[[str], None],
-) -> Seen:
-    seen = Seen()
-    try:
-        selections = select_all(words)
-        policy = SamplePolicy(words)
-        report = await compile_selections(selections, store, how, RunProgress(), policy)
-        seen = Seen(rows=report.rows, trouble="; ".join(report.failures))
-        failed = [row.cell for row in report.rows if row.verdict.fails]
-        logs = [stage_bytes(store, store.find_cells(cell)[0], "log") for cell in failed]
-        seen = replace(seen, log="\n".join(log.decode("utf-8", "replace") for log in logs if log))
-        if not trial.is_run or seen.failing or seen.refusal:
-            return seen
-        if program.compiler == PTX:
-            selections = select_all(_without_level(words))
-            runs = await _assembled_runs(trial, selections, store, how, inputs, tell)
-            if faults := [run for run in runs if run.run.fails and run.run not in _OF_CUBIN]:
-                return replace(seen, trouble=f"its inputs are guessed: {faults[0].run_reason}")
-        else:
-            budget = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
-            executed = await run_selections(
-                selections, store, how, default_trials(), budget, tell, survey=policy
-            )
-            runs = [*executed.rows]
-        return replace(seen, runs=tuple(runs))
-    except StorageError:
-        raise
-    except TriageError as error:
-        return replace(seen, trouble=str(error))
-
-
 _OF_CUBIN = (VerdictKind.WRONG_RESULT, VerdictKind.NONDETERMINISTIC)
 """What a cubin does and its PTX does not; all else may be the fault of guessed inputs."""
 
 
-async def _assembled_runs(
-    trial: Trial,
-    selections: Sequence[Selection],
-    store: Store,
-    how: CompileOptions,
-    inputs: Callable[[Repro], RawInputs],
-    tell: Callable[[str], None],
-) -> list[RunRow]:
-    """What ptxas makes of PTX, its SASS executed and held to the PTX; at -O0, too."""
-    level = trial.level or 0
-    question = GpuQuestion(
-        selections=selections,
-        inputs=inputs,
-        levels=tuple(sorted({0, level})),
-        trials=default_trials(),
-        budget=Budget(max_instructions=INSTRUCTIONS),
-        how=GpuBatch(command=how.command, on=SASS),
-    )
-    way = GpuWay(place=destination_of(SASS, None, tell))
-    report = await ask_gpu(question, way, store, how, tell)
-    assert isinstance(report, GpuReport), "no pack is asked for"
-    flag = f"-O{level}"
-    return [row for row in report.rows if row.compiled and flag in row.compiled.ptxas_flags]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramTrials:
+    """Tries the programs of an issue, which it writes into a folder; PTX is executed on `inputs`.
+
+    `surroundings` are as in `SelectionOptions`.
+    """
+
+    programs: Sequence[Program]
+    folder: Path
+    store: Store
+    how: CompileOptions
+    surroundings: Sequence[str]
+    inputs: Callable[[Repro], RawInputs]
+    tell: Callable[[str], None]
+    _runs: dict[Trial, Sequence[RunRow]] = field(default_factory=dict)
+
+    async def see(self, trials: Iterable[Trial]) -> dict[Trial, Seen]:
+        """What comes of each trial.
+
+        Raises:
+            StorageError: the folder, or the store, cannot be written.
+        """
+        create_folder(self.folder.absolute())
+        distinct = list(dict.fromkeys(trials))
+        seen = dict[Trial, Seen]()
+        for trial in distinct:
+            program = self.programs[trial.program]
+            path = file_of(program, trial.program, trial.call, self.folder)
+            write_atomically(path, program.called(trial.call).encode())
+            self.tell(f"program {trial.program + 1}, {place_words(trial)}")
+            alike = [each for each in distinct if _is_beside(each, trial)]
+            seen[trial] = await self._try(trial, {0, *(each.level or 0 for each in alike)})
+        return seen
+
+    async def _try(self, trial: Trial, levels: Collection[int]) -> Seen:
+        seen, program = Seen(), self.programs[trial.program]
+        words = words_of(trial, program, self.folder)
+        words = replace(words, surroundings=tuple(self.surroundings))
+        try:
+            policy = SamplePolicy(words)
+            report = await compile_selections(
+                select_all(words), self.store, self.how, RunProgress(), policy
+            )
+            seen = Seen(rows=report.rows, trouble="; ".join(report.failures))
+            seen = replace(seen, log="\n".join(map(self._log, seen.rows)))
+            if not trial.is_run or seen.failing or seen.refusal:
+                return seen
+            if program.compiler == PTX:
+                runs = await self._run_ptx(trial, words, levels)
+                faults = [run for run in runs if run.run.fails and run.run not in _OF_CUBIN]
+                if faults:
+                    why = f"its inputs may be at fault: {faults[0].run_reason}"
+                    return replace(seen, trouble=why)
+            else:
+                executed = await run_selections(
+                    select_all(words),
+                    self.store,
+                    self.how,
+                    default_trials(),
+                    Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS),
+                    self.tell,
+                    survey=policy,
+                )
+                runs = executed.rows
+            return replace(seen, runs=tuple(runs))
+        except StorageError:
+            raise
+        except TriageError as error:
+            return replace(seen, trouble=str(error))
+
+    def _log(self, row: Row) -> str:
+        """What the compilers printed, where they failed."""
+        data = None
+        if row.verdict.fails:
+            data = stage_bytes(self.store, self.store.find_cells(row.cell)[0], "log")
+        return (data or b"").decode("utf-8", "replace")
+
+    async def _run_ptx(
+        self, trial: Trial, words: SelectionOptions, levels: Collection[int]
+    ) -> Sequence[RunRow]:
+        """What ptxas makes of PTX, its SASS executed and held to the PTX; each level once."""
+        key = replace(trial, level=None)
+        if key not in self._runs:
+            question = GpuQuestion(
+                selections=select_all(_without_level(words)),
+                inputs=self.inputs,
+                levels=tuple(sorted(levels)),
+                trials=default_trials(),
+                budget=Budget(max_instructions=INSTRUCTIONS),
+                how=GpuBatch(command=self.how.command, on=SASS),
+            )
+            way = GpuWay(place=destination_of(SASS, None, self.tell))
+            report = await ask_gpu(question, way, self.store, self.how, self.tell)
+            assert isinstance(report, GpuReport), "no pack is asked for"
+            self._runs[key] = report.rows
+        flag = f"-O{trial.level or 0}"
+        rows = self._runs[key]
+        return [row for row in rows if row.compiled and flag in row.compiled.ptxas_flags]
+
+
+def _is_beside(one: Trial, other: Trial) -> bool:
+    """Whether two trials differ in nothing but the level."""
+    return replace(one, level=None) == replace(other, level=None)

@@ -161,6 +161,12 @@ def test_in_an_issue_about_a_crash_what_compiles_works() -> None:
     assert judged(text, {"3.3.1": OK}, at=1).holds is Holds.HOLDS
 
 
+def test_what_fails_to_compile_elsewhere_works_where_it_runs() -> None:
+    fails, works = planned(ON_H100 + "It fails on 3.4.0, works on 3.3.1.")
+    seen = {fails.trials[0]: CRASH, works.trials[0]: RIGHT}
+    assert [each.holds for each in judge([fails, works], seen)] == [Holds.HOLDS, Holds.HOLDS]
+
+
 def test_both_ends_of_a_range_count() -> None:
     text = "It crashes on 3.3.1 - 3.4.0."
     assert judged(text, {"3.3.1": CRASH, "3.4.0": CRASH}).holds is Holds.HOLDS
