@@ -26,6 +26,7 @@ import harness
 import harness.io.children.enter
 from harness.frontends.base import FrontEnd
 from harness.frontends.bench import Kept, Workbench, content_key, has_died
+from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.launch_code import (
     capture_request,
     fetch_launch_code,
@@ -57,7 +58,7 @@ from harness.values.kernel import Config
 from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
 from harness.values.standalone import Dialect, Export, FileLaunch, Standalone
 from harness.values.target import Target
-from harness.values.toolchain import Assembler, Compiler, Tool
+from harness.values.toolchain import PTXAS, Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 # Where the sources lie; `LaunchCode.identity` says what they are.
@@ -102,7 +103,7 @@ class CapturedFrontEnd(FrontEnd):
 
     def bundled(self, compiler: Compiler) -> Path | None:
         """The assembler that this compiler brings along."""
-        raise NotImplementedError
+        return tool_of(compiler, PTXAS)
 
     def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
         """The evidence that a job left in its folder."""
@@ -120,6 +121,7 @@ class CapturedFrontEnd(FrontEnd):
             metadata=result.get("metadata", {}),
             seconds=result.get("seconds") or progress.get("seconds") or {},
             log=log,
+            flags=tuple(result.get("flags", ())),
         )
 
     async def compile_text(

@@ -531,11 +531,7 @@ def raw_launch(
         head = read_entry(text, entry)
     except EntryError as error:
         raise UsageError(f"{path}: {error}") from error
-    notes: list[str] = []
-    if inputs.launch:
-        launch = as_written(inputs.launch, head, inputs.folder, store)
-    else:
-        launch = as_named(text, head, inputs, store, notes)
+    launch, notes = launch_with(text, head, inputs, store)
     emulation = replace(launch.emulation, ptx=store.artifacts.put(path.read_bytes()))
     launch = replace(launch, emulation=emulation).run_as(trials, budget, formal=formal)
     return RawLaunch(path=path, inputs=inputs, launch=launch, notes=tuple(notes))
@@ -576,7 +572,17 @@ class RawLaunch(LaunchSource):
         return replace(self.launch, emulation=replace(emulation, ptx=ptx, entry=entry))
 
 
-def as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: list[str]) -> Launch:
+def launch_with(
+    text: str, entry: Entry, inputs: RawInputs, store: Store
+) -> tuple[Launch, list[str]]:
+    """What an entry is launched with, and what was guessed of it."""
+    notes: list[str] = []
+    if inputs.launch:
+        return _as_written(inputs.launch, entry, inputs.folder, store), notes
+    return _as_named(text, entry, inputs, store, notes), notes
+
+
+def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: list[str]) -> Launch:
     """A launch as options say it; `notes` gets what is guessed."""
     if inputs.block and entry.block not in (None, inputs.block):
         sizes = ",".join(map(str, entry.block or ()))
@@ -633,7 +639,7 @@ def as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: li
     return Launch(emulation=emulation, tensors=tuple(tensors), trusted=trusted)
 
 
-def as_written(written: PtxLaunch, entry: Entry, folder: Path, store: Store) -> Launch:
+def _as_written(written: PtxLaunch, entry: Entry, folder: Path, store: Store) -> Launch:
     """A launch as `triage minimize --run` wrote it."""
     put = store.artifacts.put
     if not written.fits(entry):

@@ -117,7 +117,7 @@ class RecordedLaunch(LaunchSource):
         default_factory=lambda: Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
     )
     _inputs: dict[tuple[Target, ...], Inputs] = field(default_factory=dict)
-    _references: dict[tuple[object, ...], References] = field(default_factory=dict)
+    _references: dict[tuple[Compiler, Target], References] = field(default_factory=dict)
     _judged: dict[tuple[object, ...], Plan] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -319,7 +319,7 @@ class RecordedLaunch(LaunchSource):
         if self.is_voted:
             compiler, target = cell.compiler, cell.cell.target
         async with self._lock:
-            place: tuple[object, ...] = (compiler, target)
+            place = (compiler, target)
             if place not in self._references:
                 config = selection.config if self.is_voted else ConfigFilter()
                 every = structs.replace(selection, config=config, ptxas=(None,))
@@ -343,11 +343,4 @@ class RecordedLaunch(LaunchSource):
                     interpreter=selection.compilers[0],
                     others=others,
                 )
-            references = self._references[place]
-            configs = [record.config for record in references.records]
-            if cell.record is None or cell.record.config in configs:
-                return references
-            own = (*place, cell.record.kernel, *cell.record.config.items())
-            if own not in self._references:
-                self._references[own] = references.alone(cell.record)
-            return self._references[own]
+            return self._references[place]

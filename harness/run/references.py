@@ -90,14 +90,10 @@ class References:
     sessions: set[str] = field(default_factory=set)
     others: Sequence[Compiler] = ()
     interpreter: Compiler
-    _captured: dict[tuple[Compiler, Target, str], CapturedLaunch | None] = field(
+    _captured: dict[tuple[Compiler, Target, str, str], CapturedLaunch | None] = field(
         default_factory=dict
     )
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def alone(self, record: LaunchFacts) -> References:
-        """Those of a cell that is none of `records`."""
-        return replace(self, records=[record], sessions=set(), _captured={}, _lock=asyncio.Lock())
 
     async def capture(self, compiler: Compiler, target: Target, code: LaunchCode) -> CapturedLaunch:
         """Capture launch code.
@@ -110,24 +106,25 @@ class References:
         return captured
 
     async def simpler(
-        self, compiler: Compiler, target: Target, kernel: str
+        self, compiler: Compiler, target: Target, cell: LaunchFacts
     ) -> CapturedLaunch | None:
         """The launch code with the configs that cells of a kernel are compared with.
 
-        None where it cannot be captured.
+        None where it cannot be captured. A cell that is none of `records` is captured alone.
         """
+        every = [record.config for record in self.records if record.kernel == cell.kernel]
+        own = every if cell.config in every else [cell.config]
         async with self._lock:
-            key = (compiler, target, kernel)
+            key = (compiler, target, cell.kernel, str(own))
             if key not in self._captured:
                 configs: list[dict[str, Scalar]] = []
-                for record in self.records:
-                    if record.kernel == kernel:
-                        simpler = simpler_configs(record.config)
-                        configs += [config for config in simpler if config not in configs]
+                for config in own:
+                    simpler = simpler_configs(config)
+                    configs += [plain for plain in simpler if plain not in configs]
                 self._captured[key] = None
                 if limits_of(target.capability):
                     with contextlib.suppress(TriageError):
-                        code = self.code.with_configs(kernel, configs)
+                        code = self.code.with_configs(cell.kernel, configs)
                         self._captured[key] = await self.capture(compiler, target, code)
             return self._captured[key]
 
@@ -315,7 +312,7 @@ class CellReferences:
         And whether its loads are pipelined all the same: a loop may have stages of its own
         (`tl.range`). None, too, where it cannot be compiled or executed there.
         """
-        captured = await self.references.simpler(compiler, target, self.record.kernel)
+        captured = await self.references.simpler(compiler, target, self.record)
         if captured is None:
             return None
         try:

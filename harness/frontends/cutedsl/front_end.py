@@ -8,18 +8,15 @@ CuTe DSL's own passes, and leaves the PTX that they come to. Its wordings are th
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from harness.frontends.captured_front_end import CapturedFrontEnd
-from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.cutedsl.source import FILES, CuteDslForm
 from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.judging.judge import failed
 from harness.values.outcome import Lowering, RaisedError
-from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 _PTXAS = re.compile(r"ptxas application ptx input|PTXAS_ERROR_COMPILATION|(?m:^ *ptxas fatal)")
@@ -73,9 +70,6 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         f"CUTE_DSL_{name}"
         for name in ("ARCH", "CACHE_DIR", "DRYRUN", "DUMP_DIR", "KEEP", "KEEP_CUBIN", "KEEP_PTX")
     )
-
-    def bundled(self, compiler: Compiler) -> Path:
-        return tool_of(compiler, "ptxas")
 
     def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
         """As it was left; its stage is `ptx` where there is PTX to assemble."""

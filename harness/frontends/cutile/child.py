@@ -19,7 +19,6 @@ import dataclasses
 import enum
 import hashlib
 import inspect
-import os
 import re
 import resource
 import sys
@@ -59,7 +58,7 @@ from harness.frontends.pretend.recorded import (
 )
 from harness.io.children.captures import serve_captures
 from harness.io.children.definitions import Definitions, ExportError
-from harness.io.children.supervisor import Message, split, wait_until
+from harness.io.children.supervisor import Message, forked, wait_until
 
 # What cuTile's own IR is written out by.
 _WRITER = "_ir2bytecode"
@@ -213,17 +212,17 @@ class LaunchRecorder(Recorder):
             return ""
         file = self._folder / "content"
         file.write_text("")
-        if child := split():
-            wait_until(child, time.monotonic() + _SECONDS)
-            return file.read_text()
-        with contextlib.suppress(BaseException):
+
+        def lower() -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
             try:
                 content = lowered(record, self._gpu, newest_bytecode()).bytecode
             except Exception as error:  # noqa: BLE001 - it is lowered again, and its evidence kept
                 content = f"{type(error).__name__}: {error}".encode()
             file.write_text(hashlib.sha256(content).hexdigest())
-        os._exit(0)
+
+        wait_until(forked(lower), time.monotonic() + _SECONDS)
+        return file.read_text()
 
     def _search(
         self,
@@ -423,7 +422,7 @@ class _Session(RecordedSession):
             level = int(options.opt_level_for_target(gpu))
         else:
             level = int(options.specialize_for_target(gpu).opt_level)
-        result["options"] = ["--gpu-name", gpu, f"-O{level}", "--lineinfo"]
+        result["flags"] = ["--gpu-name", gpu, f"-O{level}", "--lineinfo"]
 
     def exported(self, record: Any) -> dict[str, Any]:
         gpu, function = gpu_of(self.target), record.function.pyfunc

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd
@@ -20,7 +19,6 @@ from harness.frontends.cutile.source import FILES, CuTileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.readings import PtxReading
-from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.judging.judge import failed
 from harness.values.kernel import Config
 from harness.values.outcome import Lowering, RaisedError
@@ -90,11 +88,6 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         # A tileiras reads the bytecode of its release and older.
         major, minor = Version(ptxas.version).release[:2]
         return {"bytecode": f"{major}.{minor}"}
-
-    def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
-        """As it was left, with the options that tileiras is to get."""
-        options = tuple((job.result or {}).get("options", ()))
-        return replace(super().evidence(launch, job), flags=options)
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         kernel = str(lowering.value.metadata["entry"])

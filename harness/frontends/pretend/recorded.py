@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import inspect
 import os
+import signal
 import tempfile
 import time
 import traceback
@@ -25,8 +26,10 @@ from typing import Any
 from harness.frontends.pretend import gpu, passed_over
 from harness.frontends.pretend.gpu import UnknownFactError
 from harness.frontends.pretend.passed_over import NeedsValuesError
-from harness.io.children.captures import CaptureSession, leave, run_for_error, time_limit
+from harness.io.children.captures import leave, run_for_error, time_limit
+from harness.io.children.confine import settle
 from harness.io.children.definitions import ExportError
+from harness.io.children.jobs import JobLimits
 from harness.io.children.launch_code import (
     SEEN,
     TESTED,
@@ -36,7 +39,7 @@ from harness.io.children.launch_code import (
     stand_aside,
 )
 from harness.io.children.reads import ReadsWatch
-from harness.io.children.supervisor import Message
+from harness.io.children.supervisor import Message, Supervisor, connect, redirect
 
 LIMIT = 5000
 """Records that are kept of one capture."""
@@ -251,8 +254,8 @@ def raised(error: BaseException) -> dict[str, Any]:
     }
 
 
-class RecordedSession(CaptureSession):
-    """A capture whose kernels are recorded.
+class RecordedSession:
+    """One capture, whose kernels are recorded, and kept alive so that each can be compiled by job.
 
     `packages` are those of the compiler, whose modules are not read by launch code. A lowering
     begins with the stage `first`, and goes on with `next` where the kernel was built. One that
@@ -264,6 +267,39 @@ class RecordedSession(CaptureSession):
     first: str
     next: str
     mode: Any = None
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.folder = Path(message["folder"])
+        self.records: dict[str, Any] = {}
+
+    def __call__(self) -> None:
+        """The body of the forked session."""
+        redirect(str(self.folder / "capture.out"), str(self.folder / "capture.err"))
+        supervisor = Supervisor(connect(self.message["socket"], self.message["name"]), {})
+
+        def on_record(message: Message) -> None:
+            folder, record = Path(message["folder"]), self.records.get(message["key"])
+            if record is None:
+                complaint = "run again, the launch code no longer makes this launch"
+                supervisor.refuse(message["id"], complaint)
+                return
+            work = self.lower if message["op"] == "lower" else self.export
+            streams = (str(folder / "stdout"), str(folder / "stderr"))
+            limits = JobLimits(**message["limits"])
+            supervisor.fork(message["id"], lambda: work(record, folder, message), limits, streams)
+
+        supervisor.handle("lower", on_record)
+        supervisor.handle("export", on_record)
+        if self.message["capture"]["confined"]:
+            settle(str(self.folder))
+        captured = self.capture(self.message["capture"])
+        # Where launch code took them away (a pipe's end that is not read, say), jobs write files.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        # Processes that the launch code started: from now on, all others are jobs.
+        supervisor.clear()
+        supervisor.send({"captured": captured})
+        supervisor.serve()
 
     def settle(self, ask: Message) -> None:
         """Get ready to run launch code: caches of its own, and the target that was asked for."""
@@ -310,6 +346,7 @@ class RecordedSession(CaptureSession):
             return recorder, run_for_error(ask, log)
 
     def capture(self, ask: Message) -> Message:
+        """Run the launch code, which fills `records`; what the caller gets to know of them."""
         stand_aside(ask)
         self.settle(ask)
         own = [*ask["bare"], *ask["paths"], str(self.folder)]
@@ -375,7 +412,8 @@ class RecordedSession(CaptureSession):
         result["seconds"] = {result["stage"]: time.perf_counter() - started}
         leave(result, folder)
 
-    def export(self, record: Any, folder: Path) -> None:
+    def export(self, record: Any, folder: Path, _: Message) -> None:
+        """Tell all that a record is made of, so that it can be written as a file."""
         result: dict[str, Any] = {"export": None, "error": None}
         try:
             result |= self.exported(record)

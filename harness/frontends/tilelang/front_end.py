@@ -8,20 +8,19 @@ wordings are those of 0.1.8 to 0.1.15.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import CapturedFrontEnd
-from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, run_nvcc, tool_of
+from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, run_nvcc
 from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.tilelang.source import FILES, FLAGS, TileLangForm
 from harness.io.files.writing import scratch_disk
 from harness.judging.judge import failed
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
-from harness.values.toolchain import NVCC, Assembler, Compiler
+from harness.values.toolchain import NVCC, Assembler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 # Of the form "Bug report" of TileLang's tracker.
@@ -75,9 +74,6 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     code = ("frontends/pretend", "frontends/tilelang/child.py")
     variables = ("TILELANG_", "TL_", "TVM_")
     never = frozenset({"TILELANG_CACHE_DIR", "TILELANG_TARGET", "TILELANG_DEFAULT_TARGET"})
-
-    def bundled(self, compiler: Compiler) -> Path:
-        return tool_of(compiler, "ptxas")
 
     def lowered_with(self) -> dict[str, object]:
         return {"host": host_compiler(), "flags": FLAGS}

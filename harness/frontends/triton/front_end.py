@@ -20,7 +20,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
 from packaging.version import Version
 
 import harness
@@ -260,11 +259,6 @@ class _TritonFrontEnd(InterpretedFrontEnd):
     def must_repeat(self, end: ProcessEnd) -> bool:
         # LLVM's fatal errors leave by exit(1), and no result behind.
         return has_died(end) or bool(end.exit_code)
-
-    def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
-        """As it was left, with the flags that Triton would give ptxas."""
-        command = (job.result or {}).get("ptxas_command") or {}
-        return replace(super().evidence(launch, job), flags=tuple(command.get("flags", ())))
 
     def left(self, job: JobResult) -> dict[str, Path]:
         # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.

@@ -190,8 +190,7 @@ class TritonForm(FileForm):
         }
 
     def picked(self, launch: CapturedLaunch, job: JobResult) -> str | None:
-        command = (job.result or {}).get("ptxas_command") or {}
-        return command.get("executable")
+        return (job.result or {}).get("ptxas")
 
     def reading(
         self, lowering: Lowering, program: bytes, left: Mapping[str, FilePath]

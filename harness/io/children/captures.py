@@ -1,10 +1,8 @@
 """A capture that goes on: launch code runs once, and what it launched is compiled job by job.
 
 The child of a front end imports its compiler, then serves: each capture is a fork of it, and each
-job a fork of that. What a front end does there is a subclass of `CaptureSession`.
+job a fork of that. What a front end does there is a subclass of `RecordedSession`.
 """
-
-# ruff: noqa: ANN401 - values of the compiler and the user have types that we cannot name
 
 from __future__ import annotations
 
@@ -22,72 +20,7 @@ from typing import Any
 from harness.io.children.confine import settle
 from harness.io.children.jobs import JobLimits
 from harness.io.children.launch_code import TimeUpError, describe_error, run_launch
-from harness.io.children.supervisor import Message, Supervisor, connect, redirect
-
-
-class CaptureSession:
-    """One capture, kept alive so that its records can be compiled one by one.
-
-    `capture` fills `records`, by key, and gives what the caller gets to know of them; `lower`
-    compiles one of them in a folder of its own.
-    """
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self.folder = Path(message["folder"])
-        self.records: dict[str, Any] = {}
-        self._supervisor: Supervisor | None = None
-
-    def capture(self, ask: Message) -> Message:
-        """Run the launch code."""
-        raise NotImplementedError
-
-    def lower(self, record: Any, folder: Path, message: Message) -> None:
-        """Compile one record, as it was asked for; what comes of it is left in the folder."""
-        raise NotImplementedError
-
-    def export(self, record: Any, folder: Path) -> None:
-        """Tell all that one record is made of, where the front end writes kernels as files."""
-        raise NotImplementedError
-
-    def __call__(self) -> None:
-        """The body of the forked session."""
-        redirect(str(self.folder / "capture.out"), str(self.folder / "capture.err"))
-        channel = connect(self.message["socket"], self.message["name"])
-        self._supervisor = Supervisor(
-            channel,
-            {
-                "lower": lambda message: self._on_record(
-                    message, lambda record, folder: self.lower(record, folder, message)
-                ),
-                "export": lambda message: self._on_record(message, self.export),
-            },
-        )
-        if self.message["capture"]["confined"]:
-            settle(str(self.folder))
-        captured = self.capture(self.message["capture"])
-        # Where launch code took them away (a pipe's end that is not read, say), jobs write files.
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        # Processes that the launch code started: from now on, all others are jobs.
-        self._supervisor.clear()
-        self._supervisor.send({"captured": captured})
-        self._supervisor.serve()
-
-    def _on_record(self, message: Message, work: Callable[[Any, Path], None]) -> None:
-        assert self._supervisor is not None
-        folder = Path(message["folder"])
-        streams = (str(folder / "stdout"), str(folder / "stderr"))
-        record = self.records.get(message["key"])
-        if record is None:
-            complaint = "run again, the launch code no longer makes this launch"
-            self._supervisor.refuse(message["id"], complaint)
-            return
-
-        def body() -> None:
-            redirect(*streams)
-            work(record, folder)
-
-        self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+from harness.io.children.supervisor import Message, Supervisor, connect
 
 
 def waited() -> float:
@@ -202,14 +135,13 @@ def serve_captures(
 
     def compile_alone(message: Message) -> None:
         folder = Path(message["folder"])
-        streams = (str(folder / "stdout"), str(folder / "stderr"))
 
         def body() -> None:
-            redirect(*streams)
             if message["capture"]["confined"]:
                 settle(str(folder))
             compile_file(message, folder)
 
+        streams = (str(folder / "stdout"), str(folder / "stderr"))
         supervisor.fork(message["id"], body, JobLimits.of(message), streams)
 
     supervisor.handle("open", open_session)

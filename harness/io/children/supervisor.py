@@ -72,6 +72,22 @@ def split() -> int:
     return os.fork()
 
 
+def forked(body: Callable[[], object]) -> int:
+    """Do this in a fork of this process, whose id is given: it ends with 0, or with what failed."""
+    child = split()
+    if child == 0:
+        code = 1
+        try:
+            body()
+            code = 0
+        except BaseException:  # noqa: BLE001 - this process has no other way to report it
+            traceback.print_exc()
+        finally:
+            _flush()
+            os._exit(code)
+    return child
+
+
 def wait_until(child: int, deadline: float) -> int | None:
     """The status of a process that `split` made; None if it had to be killed at the deadline."""
     while True:
@@ -143,7 +159,7 @@ class Supervisor:
     ) -> None:
         """Run `body` in a forked child with its own process group.
 
-        `streams` are the files that it writes its output to.
+        `streams` are the files that its output goes to.
         """
         caller = os.getpid()
         error_read = error_write = -1
@@ -158,7 +174,7 @@ class Supervisor:
             return
         if pid == 0:
             os.close(error_read)
-            self._run_child(body, limits, caller, error_write)
+            self._run_child(body, limits, caller, error_write, streams)
         os.close(error_write)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
@@ -180,7 +196,12 @@ class Supervisor:
         self.send({"id": job_id, "end": {"exit_code": 70}, "start_error": reason})
 
     def _run_child(
-        self, body: Callable[[], None], limits: JobLimits, caller: int, error_write: int
+        self,
+        body: Callable[[], None],
+        limits: JobLimits,
+        caller: int,
+        error_write: int,
+        streams: Sequence[str],
     ) -> None:
         """The child's side of the fork; never returns."""
         code = 70
@@ -199,6 +220,8 @@ class Supervisor:
             if limits.file_size is not None:
                 size = _file_size(limits.file_size)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            if streams:
+                redirect(*streams)
             body()
             code = 0
         except OSError as error:
@@ -216,10 +239,8 @@ class Supervisor:
     def _exec_asked(self, message: Message) -> None:
         argv: list[str] = message["argv"]
         env = message.get("env")
-        streams = (message["stdout"], message["stderr"])
 
         def body() -> None:
-            redirect(*streams)
             os.chdir(message["cwd"])
             if message.get("writable") is not None:
                 confine(message["writable"])
@@ -228,6 +249,7 @@ class Supervisor:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(argv[0], argv, os.environ if env is None else env)  # noqa: S606 - no shell is meant
 
+        streams = (message["stdout"], message["stderr"])
         self.fork(message["id"], body, JobLimits.of(message), streams)
 
     def _kill_asked(self, message: Message) -> None:

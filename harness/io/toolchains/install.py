@@ -7,9 +7,7 @@ does not run here.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import csv
 import hashlib
 import importlib.util
 import json
@@ -55,6 +53,7 @@ from harness.io.toolchains.installed import (
     list_damaged,
     list_installed,
     read_toolchain,
+    recorded_hashes,
     require_installed,
     site_of,
     toolchains_root,
@@ -319,14 +318,9 @@ def _damaged_file(site: Path) -> Path | None:
     for record in sorted(site.glob("*.dist-info/RECORD")):
         if record.parent.is_symlink():
             continue  # of triage's own environment
-        with record.open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.reader(stream))
-        for relative, algorithm, *_ in rows:
-            if algorithm.startswith("sha256="):
-                digest = bytes.fromhex(sha256_of(site / relative))
-                expected = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-                if algorithm != f"sha256={expected}":
-                    return site / relative
+        for relative, digest in recorded_hashes(record).items():
+            if sha256_of(site / relative) != digest:
+                return site / relative
     return None
 
 

@@ -193,19 +193,24 @@ def _digest(path: Path, mtime_ns: int, size: int) -> str:
     return sha256_of(path)
 
 
+def recorded_hashes(record: Path) -> dict[str, str]:
+    """The sha256 of files that a wheel's RECORD has, by their paths from its site folder."""
+    with record.open(newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.reader(lines) if row and row[1].startswith("sha256=")]
+    return {
+        name: base64.urlsafe_b64decode(digest.removeprefix("sha256=") + "=").hex()
+        for name, digest, *_ in rows
+    }
+
+
 @functools.lru_cache(maxsize=256)
 def _in_record(path: Path, wheel: str) -> str | None:
     for folder in path.parents:
         # Where one Triton lies alone, its distribution may have any name.
         names = "*" if folder.name == "site" else wheel
         for record in folder.glob(f"{names}.dist-info/RECORD"):
-            relative = path.relative_to(folder).as_posix()
-            with record.open(newline="", encoding="utf-8") as lines:
-                hashes = (row[1] for row in csv.reader(lines) if row and row[0] == relative)
-                digest = next(hashes, "")
-            if digest.startswith("sha256="):
-                padded = digest.removeprefix("sha256=") + "="
-                return base64.urlsafe_b64decode(padded).hex()
+            if digest := recorded_hashes(record).get(path.relative_to(folder).as_posix()):
+                return digest
         if folder.name == "site":
             return None
     return None

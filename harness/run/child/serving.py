@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from harness.io.children.jobs import JobLimits
-from harness.io.children.supervisor import Message, Supervisor, connect, redirect
+from harness.io.children.supervisor import Message, Supervisor, connect
 from harness.run.emulator_jobs import EMULATE
 
 
@@ -21,15 +21,14 @@ def main() -> None:
 
     def emulate(message: Message) -> None:
         folder = Path(message["folder"])
-        streams = (str(folder / "stdout"), str(folder / "stderr"))
         # Here, so that no fork imports it again.
         module = importlib.import_module(message["module"])
 
         def body() -> None:
-            redirect(*streams)
             os.chdir(folder)
             module.work(folder)
 
+        streams = (str(folder / "stdout"), str(folder / "stderr"))
         supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 
     supervisor.handle(EMULATE, emulate)

@@ -17,7 +17,7 @@ from harness.run.gpu.sass_emulator import check_schedule, emulate_cubin
 from harness.run.inputs import Entry, EntryParameter
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import evidence_of
-from harness.run.raw import RawInputs, RawLaunch, RawReport, as_named, as_written
+from harness.run.raw import RawInputs, RawLaunch, RawReport, launch_with
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
@@ -64,12 +64,7 @@ async def run_cubin(
     name = next(iter(known)) if entry is None else entry
     if name not in known:
         raise UsageError(f"{path}: no entry {name!r}; entries are: {names}")
-    head = _head(known[name], inputs)
-    notes: list[str] = []
-    if inputs.launch:
-        launch = as_written(inputs.launch, head, inputs.folder, store)
-    else:
-        launch = as_named("", head, inputs, store, notes)
+    launch, notes = launch_with("", _head(known[name], inputs), inputs, store)
     launch = launch.run_as(trials, budget)
     for note in notes:
         tell(note)

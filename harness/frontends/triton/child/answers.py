@@ -12,7 +12,6 @@ import re
 import subprocess
 import tempfile
 import time
-import traceback
 import types
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +24,7 @@ from triton.backends import backends
 
 from harness.frontends.pretend import gpu
 from harness.frontends.pretend.passed_over import NeedsValuesError
-from harness.io.children.supervisor import split, wait_until
+from harness.io.children.supervisor import forked, wait_until
 
 COMPILE = triton.compile
 """As it is while nothing is recorded."""
@@ -105,19 +104,15 @@ class RecordedKernel:
         if key not in _COMPILED:
             folder = tempfile.mkdtemp()
             path = Path(folder) / "facts"
-            child = split()
-            if child == 0:
-                try:
-                    os.environ |= {"TMPDIR": folder, "TRITON_CACHE_DIR": folder}
-                    tempfile.tempdir = folder
-                    partial_file = path.with_suffix(".partial")
-                    partial_file.write_bytes(pickle.dumps(_compile(self._record)))
-                    partial_file.rename(path)
-                except BaseException:  # noqa: BLE001 - this process has no other way to report it
-                    traceback.print_exc()
-                finally:
-                    os._exit(0)
-            wait_until(child, time.monotonic() + _MOST_SECONDS)
+
+            def compile_there() -> None:
+                os.environ |= {"TMPDIR": folder, "TRITON_CACHE_DIR": folder}
+                tempfile.tempdir = folder
+                partial_file = path.with_suffix(".partial")
+                partial_file.write_bytes(pickle.dumps(_compile(self._record)))
+                partial_file.rename(path)
+
+            wait_until(forked(compile_there), time.monotonic() + _MOST_SECONDS)
             # Of our own fork.
             _COMPILED[key] = pickle.loads(path.read_bytes()) if path.exists() else {}  # noqa: S301
         if not _COMPILED[key]:

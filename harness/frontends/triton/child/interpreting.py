@@ -27,7 +27,6 @@ import re
 import signal
 import sys
 import time
-import traceback
 import types
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -58,7 +57,7 @@ from harness.io.children.captures import leave
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 from harness.io.children.reads import ReadsWatch
-from harness.io.children.supervisor import split, wait_until
+from harness.io.children.supervisor import forked, split, wait_until
 
 SEED = 20_240_531
 """Of the random numbers that launch code makes: equal in everything that is compared."""
@@ -203,26 +202,20 @@ def leave_values(
     """
     storages = storages_of(bind(function, args, kwargs).values())
     shared = [mmap.mmap(-1, max(int(storage.nbytes()), 1)) for storage in storages]
-    child = split()
-    if child == 0:
-        code = 1
-        try:
-            round_as_gpus_do()
-            take_inline_assembly()
-            # As if they had been decorated in the interpreter's mode: what it calls, too.
-            JITFunction.__call__ = lambda called, *a, **k: InterpretedFunction(called.fn)(*a, **k)
-            # The interpreter works on plain CPU tensors, and knows it.
-            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-                launch = InterpretedFunction(function.fn)
-                launch.run(*args, grid=grid, warmup=False, **kwargs)
-                for storage, memory in zip(storages, shared, strict=True):
-                    _bytes_of(memory, storage).copy_(storage)
-            code = 0
-        except BaseException:  # noqa: BLE001 - this process has no other way to report it
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    if (status := wait_until(child, deadline)) != 0:
+
+    def interpret() -> None:
+        round_as_gpus_do()
+        take_inline_assembly()
+        # As if they had been decorated in the interpreter's mode: what it calls, too.
+        JITFunction.__call__ = lambda called, *a, **k: InterpretedFunction(called.fn)(*a, **k)
+        # The interpreter works on plain CPU tensors, and knows it.
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            launch = InterpretedFunction(function.fn)
+            launch.run(*args, grid=grid, warmup=False, **kwargs)
+            for storage, memory in zip(storages, shared, strict=True):
+                _bytes_of(memory, storage).copy_(storage)
+
+    if (status := wait_until(forked(interpret), deadline)) != 0:
         how = ended_badly(status) or "it raised an error"
         return f"{function.fn.__name__} was interpreted for its values: {how}"
     with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way

@@ -263,7 +263,7 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     this stage has succeeded. `llvm` are options of the LLVM inside Triton; `without` are places of
     MLIR passes that are left out.
 
-    `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
+    `result.json`: error or None, metadata, the `ptxas` and its `flags`, seconds by stage; `is_past`
     where it was over early; with `without`, `passes` are the names of all of them.
     `cache/`: what Triton stored of each finished stage, also when a later one failed.
     """
@@ -281,21 +281,18 @@ def lower(record: Any, folder: Path, message: Message) -> None:
                 value.cache_clear()
 
     progress = ProgressFile(folder, record.first_stage)
-    ptxas_command: dict[str, Any] | None = None
+    result: dict[str, Any] = {"error": None, "metadata": {}, "first_stage": record.first_stage}
 
     def note(command: list[str], _: Callable[..., Any]) -> None:
         """In place of ptxas: note its command line without files, and leave an empty cubin."""
-        nonlocal ptxas_command
-        executable, *words = map(str, command)
+        result["ptxas"], *words = map(str, command)
         output = words.index("-o")
         Path(words[output + 1]).write_bytes(b"")
         flags = [*words[:output], *words[output + 2 :]]
-        flags = [word for word in flags if not word.endswith(".ptx")]
-        ptxas_command = {"executable": executable, "flags": flags}
+        result["flags"] = [word for word in flags if not word.endswith(".ptx")]
 
     assemble_by(note)
     _watch_stages(progress, message.get("until"))
-    result: dict[str, Any] = {"error": None, "metadata": {}, "first_stage": record.first_stage}
     if (without := message.get("without")) is not None:
         result["passes"] = []
         for name, value in list(NAMESPACE.items()):
@@ -313,7 +310,6 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
         result["error"] = recorded.raised(error)
     result |= {
-        "ptxas_command": ptxas_command,
         "stage": progress.stage,
         "seconds": progress.stages,
         "triton": importlib.metadata.version("triton"),

@@ -145,7 +145,7 @@ def test_a_plain_launch(children: Children) -> None:
     assert ".visible .entry double(" in ptx_of(result)
     assert ".target sm_80" in ptx_of(result)
     assert result.result is not None
-    assert "--gpu-name=sm_80" in result.result["ptxas_command"]["flags"]
+    assert "--gpu-name=sm_80" in result.result["flags"]
     assert result.result["metadata"]["num_warps"] == 4
     assert result.result["metadata"]["shared"] == 0
     assert {"ttir", "ttgir", "llir", "ptx"} <= result.result["seconds"].keys()
