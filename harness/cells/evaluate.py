@@ -15,7 +15,7 @@ from harness.frontends.assemble import Inspection
 from harness.frontends.back_end import LoweredProgram
 from harness.frontends.bench import Kept, Workbench
 from harness.frontends.plan import PlannedCell
-from harness.frontends.readings import Promises, PtxReading, read_stored
+from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.sessions import CapturedLaunch
 from harness.judging.judge import CellEvidence, judge
@@ -219,7 +219,7 @@ def cell_evidence(
     """
     front = front_end(kind)
     back = front.back_end(target)
-    facts, promises = reading.facts if reading else None, reading or Promises()
+    facts, promises = reading.facts if reading else None, reading or PtxReading()
     # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
     log = None
     if assembly and back.kind == PTXAS:

@@ -14,35 +14,28 @@ from harness.frontends.bench import Kept, Workbench, content_key
 _RULE = 6
 
 
-class Promises(msgspec.Struct, frozen=True, kw_only=True):
-    """What the IR of a kernel says that the kernel does.
+class PtxReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parent reads off one program, and what the IR it came from says that it does.
 
     `effects` counts the operations that can be observed from outside; None where there is no IR.
     `has_trap`: it holds a trap of its own. `unknown_effects` name operations that may have an
     effect, for all that is known; `lost_assembly` is inline assembly that is not in the PTX.
+    `problem` says why the program could not be read. Of one that is not PTX there are no `facts`;
+    `kernel` is then the kernel's name in it, and `body_sha256` hashes all of it that counts.
     """
 
     effects: int | None = msgspec.field(default=None, name="ttir_effects")
     has_trap: bool = False
     unknown_effects: tuple[str, ...] = ()
     lost_assembly: tuple[str, ...] = ()
-
-
-ReadPromises = Callable[[str, str], Promises]
-"""From the text of the IR and that of the PTX."""
-
-
-class PtxReading(Promises, frozen=True, kw_only=True):
-    """What the parent reads off one program, and off the IR it came from.
-
-    `problem` says why the program could not be read. Of one that is not PTX there are no `facts`;
-    `kernel` is then the kernel's name in it, and `body_sha256` hashes all of it that counts.
-    """
-
-    facts: PtxFacts | None
-    body_sha256: str
+    facts: PtxFacts | None = None
+    body_sha256: str = ""
     problem: str | None = None
     kernel: str | None = None
+
+
+ReadPromises = Callable[[str, str], PtxReading]
+"""What is known of a program by the text of its IR, and by that of the PTX."""
 
 
 def read_stored(
@@ -79,5 +72,5 @@ def read_text(
         facts, problem = read_ptx(ptx, entry), None
     except PtxError as error:
         facts, problem = None, str(error)
-    promised = structs.asdict(promises(ir, ptx)) if ir and promises else {}
-    return PtxReading(facts=facts, body_sha256=body_sha256(ptx), problem=problem, **promised)
+    promised = promises(ir, ptx) if ir and promises else PtxReading()
+    return structs.replace(promised, facts=facts, body_sha256=body_sha256(ptx), problem=problem)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from harness.frontends.file_front_end import FileFrontEnd, repro_of_file
-from harness.frontends.readings import Promises, read_stored
+from harness.frontends.readings import PtxReading, read_stored
 from harness.judging.judge import failed
 from harness.values.errors import UsageError
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
@@ -80,7 +80,7 @@ class Toy(FileFrontEnd):
         return Lowering(end=end, stage="ptx", flags=flags), {"ptx": ptx.encode()}
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        return read_stored(bench, ptx, promises=lambda _ir, _ptx: Promises(effects=1))
+        return read_stored(bench, ptx, promises=lambda _ir, _ptx: PtxReading(effects=1))
 
     def judge(self, lowering: Lowering) -> Verdict:
         said = lowering.error.message if lowering.error else "nothing"

@@ -46,6 +46,7 @@ from cuda.tile.compilation import ConstantConstraint
 
 from harness.frontends.pretend.recorded import (
     OURS,
+    CaughtError,
     Injected,
     Record,
     RecordedSession,
@@ -113,17 +114,9 @@ class LaunchRecord(Record):
     options: Any
 
 
-class _NotedError(BaseException):
-    """Ends a launch where its kernel would be compiled; no launch code is to catch it."""
-
-    def __init__(self, signature: Any) -> None:
-        super().__init__()
-        self.signature = signature
-
-
 def _note_signature(_kernel: Any, signature: Any, *_: Any, **__: Any) -> None:
     """In place of a compilation for what cuTile makes of the arguments."""
-    raise _NotedError(signature)
+    raise CaughtError(signature)
 
 
 class LaunchRecorder(Recorder):
@@ -161,8 +154,8 @@ class LaunchRecorder(Recorder):
             # For real, up to where it would be compiled.
             try:
                 self._real(0, grid, own, values)
-            except _NotedError as noted:
-                self._keep_launch(own, noted.signature, grid, config)
+            except CaughtError as caught:
+                self._keep_launch(own, caught.compilation[0], grid, config)
 
     def _export(self, kernel: Any, signatures: Sequence[Any], *_: Any, **__: Any) -> None:
         """In place of an export: note each signature; what is asked for decides the target."""

@@ -91,7 +91,7 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         kernel = str(lowering.value.metadata["entry"])
-        reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
+        reading = PtxReading(body_sha256=ptx, kernel=kernel)
         return bench.keep("ptx", content_key(tileir=ptx, kernel=kernel), reading, {})
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:

@@ -135,8 +135,7 @@ class CuTileForm(FileForm):
     def reading(
         self, lowering: Lowering, program: bytes, left: Mapping[str, FilePath]
     ) -> PtxReading:
-        kernel = str(lowering.metadata["entry"])
-        return PtxReading(facts=None, body_sha256="", kernel=kernel)
+        return PtxReading(kernel=str(lowering.metadata["entry"]))
 
 
 def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:

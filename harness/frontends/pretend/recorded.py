@@ -107,6 +107,14 @@ class Record:
         return [self.error["type"], self.error["message"]] if self.error else None
 
 
+class CaughtError(BaseException):
+    """Ends a launch where its kernel would be compiled; no launch code is to catch it."""
+
+    def __init__(self, *compilation: Any) -> None:
+        super().__init__()
+        self.compilation = compilation
+
+
 class NotCompiled:
     """What launch code gets in place of a compiled kernel: nothing can be read off it yet."""
 

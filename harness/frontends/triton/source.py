@@ -27,7 +27,7 @@ from harness.frontends.one_file import (
     spelled_words,
     texts_of,
 )
-from harness.frontends.readings import Promises, PtxReading, read_text
+from harness.frontends.readings import PtxReading, read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import CompileRequest
 from harness.values.outcome import Lowering
@@ -54,7 +54,7 @@ _ESCAPED = re.compile(r"\\(?:0[9A-Da-d]|[nt])|//[^\n]*")
 _ASM_IN_PTX = re.compile(r"// begin inline asm\n(.*?)// end inline asm", re.DOTALL)
 
 
-def promises(ir: str, ptx: str) -> Promises:
+def promises(ir: str, ptx: str) -> PtxReading:
     """What a kernel's IR says that the kernel does, beside the PTX that it became.
 
     Its effects write to global memory, print or assert, inline assembly among them.
@@ -63,7 +63,7 @@ def promises(ir: str, ptx: str) -> Promises:
     unknown = {name for name in _MAY_WRITE.findall(ir) if not _HARMLESS.search(name)}
     blocks = [_opcodes(text) for text in _INLINE_ASM.findall(ir)]
     in_ptx = set(chain(*map(_opcodes, _ASM_IN_PTX.findall(ptx)))) if blocks else set()
-    return Promises(
+    return PtxReading(
         effects=len(effects) + sum(any(map(writes_outside, block)) for block in blocks),
         has_trap=any("trap" in block for block in blocks),
         unknown_effects=tuple(sorted(unknown.difference(effects))),

@@ -410,14 +410,6 @@ Names = dict[str, dict[str, Any]]
 Place = tuple[int, ...]
 
 
-class _CaughtError(BaseException):
-    """Carries what Triton was about to compile past everything that catches exceptions."""
-
-    def __init__(self, source: Any, target: Any, options: dict[str, Any]) -> None:
-        super().__init__()
-        self.compilation = source, target, options
-
-
 def export(record: Any) -> dict[str, Any]:
     """The launch in words: `definitions` (the first is the kernel), and how they are compiled.
 
@@ -461,7 +453,7 @@ def _about_to_compile(record: Any) -> tuple[Any, Any, dict[str, Any]]:
         return record.source, driver.active.get_current_target(), dict(record.options)
 
     def caught(source: Any, target: Any = None, options: Any = None, **_: Any) -> NoReturn:
-        raise _CaughtError(source, target, dict(options or {}))
+        raise recorded.CaughtError(source, target, dict(options or {}))
 
     # This process is a fork that ends with the export: nothing is put back.
     triton.compile = triton.compiler.compile = caught
@@ -470,8 +462,9 @@ def _about_to_compile(record: Any) -> tuple[Any, Any, dict[str, Any]]:
             place.compile = caught
     try:
         record.compile()
-    except _CaughtError as error:
-        return error.compilation
+    except recorded.CaughtError as error:
+        source, target, options = error.compilation
+        return source, target, options
     message = "Triton compiles nothing for this launch"
     raise ExportError(message)
 
