@@ -325,7 +325,7 @@ async def hold_beside(results: Sequence[Path], rows: Path) -> None:
             for path in results:
                 gpu_batch = find_gpu_batch(store, head_of_file(path))
                 gpu = read_results(path, gpu_batch, store.artifacts.get)
-                sass = await SassEmulator().travel(bench, gpu_batch)
+                sass = await SassEmulator().answers(bench, gpu_batch)
                 before = set(itertools.chain(*(launch.before for launch in gpu_batch.launches)))
                 contents = {name: store.artifacts.get(name) if name else b"" for name in before}
                 for number, case in enumerate(gpu_batch.carried):

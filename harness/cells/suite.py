@@ -31,7 +31,7 @@ from harness.tables.summary import plural
 from harness.values.errors import CaptureError, TriageError
 from harness.values.execution import RunRow
 from harness.values.outcome import TestFacts
-from harness.values.row import SCHEMA, Row
+from harness.values.row import SCHEMA, CellNames, Row
 from harness.values.verdict import VerdictKind
 
 TO_THE_END = "to the end"
@@ -180,7 +180,7 @@ def _result(
     )
 
 
-def _place(row: Row | RunRow) -> tuple[str, ...]:
+def _place(row: CellNames) -> tuple[str, ...]:
     return row.kernel, row.launch, str(row.config), row.target
 
 
@@ -285,5 +285,5 @@ def _lines(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def _name(row: Row | RunRow) -> str:
+def _name(row: CellNames) -> str:
     return row.kernel.rpartition("::")[2]

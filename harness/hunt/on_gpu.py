@@ -20,7 +20,7 @@ from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import Batcher
 from harness.run.comparing import Array
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
-from harness.run.gpu.gpu_batch import GpuBatch, TripCase
+from harness.run.gpu.gpu_batch import BatchCase, GpuBatch
 from harness.run.gpu.packing import Answers, CubinRunner
 from harness.run.launch import Launch
 from harness.values.cell import CellId
@@ -64,7 +64,7 @@ class Launcher:
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
         # Some are always about to ask: no pause.
-        self._together = Batcher(answer=self._trip)
+        self._together = Batcher(answer=self._answered)
 
     async def ask(self, module: AssembledModule) -> list[HuntAnswer]:
         """The vote on each program: what each level leaves is held to what is right.
@@ -74,7 +74,7 @@ class Launcher:
         """
         return await self._together.ask(module)
 
-    async def _trip(self, modules: Sequence[AssembledModule]) -> list[list[HuntAnswer]]:
+    async def _answered(self, modules: Sequence[AssembledModule]) -> list[list[HuntAnswer]]:
         blobs: dict[str, bytes] = {}
 
         def named(data: bytes) -> str:
@@ -82,7 +82,7 @@ class Launcher:
             blobs[sha256] = data
             return sha256
 
-        launches, cases = list[Launch](), list[TripCase]()
+        launches, cases = list[Launch](), list[BatchCase]()
         for module in modules:
             ptx = named(module.text.encode())
             for level, data in module.cubins.items():
@@ -131,7 +131,7 @@ class Launcher:
             votes.append(list(map(_vote, module.right, left)))
         return votes
 
-    def _case(self, voter: Voter, ptxas: str, cubin: str, launch: int) -> TripCase:
+    def _case(self, voter: Voter, ptxas: str, cubin: str, launch: int) -> BatchCase:
         cell = CellId(
             kernel=f"{voter.seed}::{voter.entry}",
             launch="hunt",
@@ -155,7 +155,7 @@ class Launcher:
             reason="",
             cubin_sha256=cubin,
         )
-        return TripCase(cell=cell, compiled=row, launch=launch)
+        return BatchCase(cell=cell, compiled=row, launch=launch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from harness.store.bug_identity import identities, is_wordless, same_program
 from harness.store.schema import transaction
@@ -118,19 +118,18 @@ def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int, why: str
     db.execute("UPDATE bug_keys SET number = ? WHERE number = ?", (of, record.number))
 
 
-class _Claim(NamedTuple):
-    """Failures that are one bug for all of `keys`, some of which no bug answers to yet."""
+def _claims(db: sqlite3.Connection) -> list[tuple[float, tuple[str, ...]]]:
+    """Failures that are one bug for all of their keys, some of which no bug answers to yet.
 
-    created: float
-    keys: tuple[str, ...]
-
-
-def _claims(db: sqlite3.Connection) -> list[_Claim]:
+    Each with when it was first seen, the oldest first.
+    """
     wordless = {
         key: signature for key, signature in read_signatures(db).items() if is_wordless(signature)
     }
     listed = json.dumps(list(wordless))
-    claims = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
+    claims: list[tuple[float, tuple[str, ...]]] = [
+        (created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))
+    ]
     numbers = read_numbers(db)
     for key, kernel, triton, ptx, created, cell, file in db.execute(_SELECT_PROGRAMS, (listed,)):
         keys = identities(
@@ -142,26 +141,26 @@ def _claims(db: sqlite3.Connection) -> list[_Claim]:
             file=file,
         )
         if len({numbers.get(signature) for signature in keys}) > 1 or keys[0] not in numbers:
-            claims.append(_Claim(created, keys))
+            claims.append((created, keys))
     return sorted(claims)
 
 
 def number_bugs(db: sqlite3.Connection) -> None:
     """Give each failure the number of its bug, within the caller's transaction."""
     claims, numbers = _claims(db), read_numbers(db)
-    for claim in claims:
-        given_numbers = sorted({numbers[key] for key in claim.keys if key in numbers})
+    for created, keys in claims:
+        given_numbers = sorted({numbers[key] for key in keys if key in numbers})
         if not given_numbers:
-            row = (claim.keys[0], claim.created)
+            row = (keys[0], created)
             number = db.execute("INSERT INTO bugs (key, created) VALUES (?, ?)", row).lastrowid
             assert number is not None
             given_numbers = [number]
-        for key in claim.keys:
+        for key in keys:
             if key not in numbers:
                 db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, given_numbers[0]))
                 numbers[key] = given_numbers[0]
         if len(given_numbers) > 1:
-            join(db, given_numbers, same_program(claim.keys[-1]))
+            join(db, given_numbers, same_program(keys[-1]))
             numbers = read_numbers(db)
 
 

@@ -326,7 +326,7 @@ EVIDENCE_KINDS = frozenset(
 """What a step gave that can be taken again: all of it may be trimmed."""
 
 RECORD_KINDS = frozenset(
-    ("hunt", "learned", "matrix", "minimized", "packed_workarounds", "rank", "trip")
+    ("batch", "hunt", "learned", "matrix", "minimized", "packed_workarounds", "rank")
 )
 """What was found by luck, by time or on hardware, and what is under way: none of it is trimmed."""
 

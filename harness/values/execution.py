@@ -8,7 +8,7 @@ import msgspec
 
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
-from harness.values.row import Row
+from harness.values.row import CellNames, Row
 from harness.values.timing import TimeMs
 from harness.values.verdict import VerdictKind
 
@@ -298,7 +298,7 @@ class SanitizerFacts(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+class RunRow(CellNames, frozen=True, kw_only=True):
     """A cell that was executed; `compiled` is its row of `triage compile`, None for raw PTX.
 
     `reference` says what it was compared with, `schedule` under which ones it went wrong, else all
@@ -311,13 +311,6 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     `suspect` is as in `Row`, of a cell that is not `compiled`.
     """
 
-    cell: str
-    short: str
-    kernel: str
-    launch: str
-    config: dict[str, Scalar]
-    target: str
-    triton: str | None
     on: str
     run: VerdictKind
     run_reason: str

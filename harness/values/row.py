@@ -16,8 +16,8 @@ SCHEMA: Final = 1
 """Version of the row and of the documents that hold rows; keys are only ever added."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a row that is compared, and read where the rest is not needed; see `Row`."""
+class CellNames(msgspec.Struct, frozen=True, kw_only=True):
+    """What names a cell in every row, of a compile and of a run; see `Row`."""
 
     cell: str
     short: str
@@ -26,6 +26,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Scalar]
     target: str
     triton: str | None
+
+
+class Facts(CellNames, frozen=True, kw_only=True):
+    """The part of a row that is compared, and read where the rest is not needed; see `Row`."""
+
     ptxas: str | None
     ptxas_origin: str | None
     verdict: VerdictKind

@@ -36,7 +36,7 @@ def test_a_full_disk_is_read_and_trimmed(triage: Triage, small_disk: Path) -> No
     night(home, [row("ptxas_ice", "s")])
     with Store.open(home) as store:
         kept = store.artifacts.put(b"a pack")
-        store.keep_record("trip", "pack", {}, artifacts=[kept])
+        store.keep_record("batch", "pack", {}, artifacts=[kept])
         for number in range(100):
             name = store.artifacts.put(bytes([number]) * 3000 + str(number).encode() * 999)
             store.put_evidence("lower", str(number), b"{}", {"ptx": name})
@@ -56,7 +56,7 @@ def test_a_full_disk_is_read_and_trimmed(triage: Triage, small_disk: Path) -> No
     assert done.returncode == 0, done.stderr
     with Store.open(home) as store:
         assert store.artifacts.get(kept) == b"a pack"
-        assert list(store.records("trip", dict)) == ["pack"]
+        assert list(store.records("batch", dict)) == ["pack"]
 
 
 def test_scratch_files_that_have_no_space_are_one_line(tmp_path: Path, small_disk: Path) -> None:

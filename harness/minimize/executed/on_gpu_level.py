@@ -32,7 +32,7 @@ from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, minim
 from harness.run.emulating import emulate
 from harness.run.executing import Executed
 from harness.run.gpu.cubin_judging import read_freedom
-from harness.run.gpu.evaluating import TRIP_PAUSE, judge_trip
+from harness.run.gpu.evaluating import BATCH_PAUSE, judge_batch
 from harness.run.gpu.gpu_batch import GpuBatch, leveled
 from harness.run.gpu.launch_program import PROGRAM, Expected, standalone_program
 from harness.run.gpu.packing import CubinRunner
@@ -74,7 +74,7 @@ class MeasuredPtx(LaunchSource):
     def __post_init__(self) -> None:
         """Each batch takes all texts that were asked about by then."""
         self._together = Batcher(
-            answer=lambda texts: self._launched(self.bench, texts), pause=TRIP_PAUSE
+            answer=lambda texts: self._launched(self.bench, texts), pause=BATCH_PAUSE
         )
 
     @property
@@ -143,8 +143,8 @@ class MeasuredPtx(LaunchSource):
                 for cell in self.cells
             ]
         gpu_batch = await GpuBatch(command="", on=self.destination.on).with_cells(self, cells)
-        answers = await self.destination.travel(bench, gpu_batch)
-        results = await judge_trip(bench, gpu_batch, answers, lambda _: None)
+        answers = await self.destination.answers(bench, gpu_batch)
+        results = await judge_batch(bench, gpu_batch, answers, lambda _: None)
         many = len(self.cells)
         return [tuple(results[place : place + many]) for place in range(0, len(results), many)]
 

@@ -32,7 +32,7 @@ from harness.run.gpu.cubin_judging import (
     read_freedom,
 )
 from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
-from harness.run.gpu.gpu_batch import GpuBatch, ShapedLaunches, TripCase
+from harness.run.gpu.gpu_batch import BatchCase, GpuBatch, ShapedLaunches
 from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import (
     Answers,
@@ -57,7 +57,7 @@ from harness.values.timing import time_of
 from harness.values.toolchain import GPU, SASS
 from harness.values.verdict import VerdictKind
 
-TRIP_PAUSE = 0.3
+BATCH_PAUSE = 0.3
 """Seconds without another question until a batch begins; one takes seconds by itself."""
 
 
@@ -79,21 +79,21 @@ class OnCubins(Executor):
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
-        self._together = Batcher(answer=self._trip, pause=TRIP_PAUSE)
+        self._together = Batcher(answer=self._answered, pause=BATCH_PAUSE)
 
     async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
         """As in `Executor`; `TriageError` where no results came back."""
         return await self._together.ask((bench, cell))
 
-    async def _trip(self, cells: Sequence[tuple[Workbench, PlannedCell]]) -> list[Executed]:
+    async def _answered(self, cells: Sequence[tuple[Workbench, PlannedCell]]) -> list[Executed]:
         gpu_batch = await GpuBatch(command=self.command, on=self.destination.on).with_cells(
             self.source, cells
         )
-        keep_trip(self.bench.store, gpu_batch)
+        keep_batch(self.bench.store, gpu_batch)
         self.tell(f"{len(gpu_batch.carried)} cubins on {self.destination.name}")
-        answers = await self.destination.travel(self.bench, gpu_batch)
+        answers = await self.destination.answers(self.bench, gpu_batch)
         self.device = answers.gpu.name or self.destination.name
-        return await judge_trip(self.bench, gpu_batch, answers, lambda _: None)
+        return await judge_batch(self.bench, gpu_batch, answers, lambda _: None)
 
 
 # `triage run --on gpu`: what is selected goes to a GPU, or into a pack; results come back.
@@ -142,15 +142,17 @@ async def ask_gpu(
     """
     async with at_bench(store, options) as bench:
         gpu_batch = await _gather(question, bench, tell)
-        keep_trip(store, gpu_batch)
+        keep_batch(store, gpu_batch)
         if way.pack:
             write_pack(gpu_batch, store.artifacts.get, way.pack)
             return gpu_batch
         assert way.place is not None
         runs = f", {gpu_batch.repeats} runs each" if gpu_batch.on == GPU else ""
         tell(f"{len(gpu_batch.carried)} cubins{runs}, on {way.place.name}")
-        answers = await way.place.travel(bench, gpu_batch)
-        return _report(store, gpu_batch, answers, await judge_trip(bench, gpu_batch, answers, tell))
+        answers = await way.place.answers(bench, gpu_batch)
+        return _report(
+            store, gpu_batch, answers, await judge_batch(bench, gpu_batch, answers, tell)
+        )
 
 
 async def import_results(
@@ -164,7 +166,9 @@ async def import_results(
     gpu_batch = find_gpu_batch(store, head_of_file(path))
     answers = read_results(path, gpu_batch, store.artifacts.get)
     async with at_bench(store, options) as bench:
-        return _report(store, gpu_batch, answers, await judge_trip(bench, gpu_batch, answers, tell))
+        return _report(
+            store, gpu_batch, answers, await judge_batch(bench, gpu_batch, answers, tell)
+        )
 
 
 async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str], None]) -> GpuBatch:
@@ -258,12 +262,12 @@ def _report(
 
 # From answers to rows: each launch is emulated, and its cubins are judged.
 
-_KIND = "trip"
+_KIND = "batch"
 
-_Judged: TypeAlias = tuple[TripCase, Measured, Judgement]
+_Judged: TypeAlias = tuple[BatchCase, Measured, Judgement]
 
 
-def keep_trip(store: Store, gpu_batch: GpuBatch) -> str:
+def keep_batch(store: Store, gpu_batch: GpuBatch) -> str:
     """Keep a batch, so that its results can be judged later; the sha256 of its manifest."""
     pack = hashlib.sha256(manifest_bytes(gpu_batch)).hexdigest()
     names = set(gpu_batch.blobs).union(*(launch.artifacts for launch in gpu_batch.launches))
@@ -284,7 +288,7 @@ def find_gpu_batch(store: Store, pack: str) -> GpuBatch:
     return read_kept(store, _KIND, pack, GpuBatch, otherwise)
 
 
-async def judge_trip(
+async def judge_batch(
     bench: Workbench, gpu_batch: GpuBatch, answers: Answers, tell: Callable[[str], None]
 ) -> list[Executed]:
     """Judge every case that was asked for, in their order."""
@@ -399,7 +403,7 @@ async def _variants(bench: Workbench, launch: Launch, texts: Sequence[str]) -> t
     return tuple(variants)
 
 
-def _executed(case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Measured) -> Executed:
+def _executed(case: BatchCase, judgement: Judgement, gpu: GpuFacts, measured: Measured) -> Executed:
     seconds = [run.seconds for run in measured.runs if run.seconds]
     times = measured.times
     row = run_row(

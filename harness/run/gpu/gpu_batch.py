@@ -39,7 +39,7 @@ SAMPLES = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TripCase:
+class BatchCase:
     """One cell: its row of a compile, and which launch its cubin gets.
 
     `problem` says why there is no cubin, or no launch for it. A `witness` is a cubin of the same
@@ -77,7 +77,7 @@ class GpuBatch:
     """
 
     launches: tuple[Launch, ...] = ()
-    cases: tuple[TripCase, ...] = ()
+    cases: tuple[BatchCase, ...] = ()
     command: str
     limit: float = LIMIT
     repeats: int = REPEATS
@@ -88,7 +88,7 @@ class GpuBatch:
     on: str = GPU
 
     @property
-    def carried(self) -> list[TripCase]:
+    def carried(self) -> list[BatchCase]:
         """The cases that are launched, in the order of the manifest."""
         return [case for case in self.cases if case.cubin]
 
@@ -121,7 +121,7 @@ class GpuBatch:
         else:
             launches = launches if launch in launches else (*launches, launch)
             number = launches.index(launch)
-        case = TripCase(
+        case = BatchCase(
             cell=structs.replace(cell, on=self.on),
             compiled=compiled,
             launch=number,

@@ -28,7 +28,7 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import memory
 from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name
 from harness.run.gpu.device.sanitizing import TOOLS
-from harness.run.gpu.gpu_batch import GpuBatch, TripCase, manifest
+from harness.run.gpu.gpu_batch import BatchCase, GpuBatch, manifest
 from harness.run.gpu.measured import GpuFacts, GpuRun, GpuTimes, Measured
 from harness.run.launch import Launch
 from harness.store.store import Store
@@ -245,7 +245,7 @@ def read_head(line: bytes) -> ResultsHead:
 @dataclass(slots=True, kw_only=True)
 class _Reader:
     gpu_batch: GpuBatch
-    carried: Sequence[TripCase]
+    carried: Sequence[BatchCase]
     sizes: Mapping[str, int]
     answers: Answers
 
@@ -350,7 +350,7 @@ class CubinRunner:
     name: str
     on: str = GPU
 
-    async def travel(self, bench: Workbench, gpu_batch: GpuBatch) -> Answers:
+    async def answers(self, bench: Workbench, gpu_batch: GpuBatch) -> Answers:
         """Take a batch there and read what comes back, as far as it came.
 
         Raises:
@@ -359,8 +359,8 @@ class CubinRunner:
         return await self.fetch(bench.hub, gpu_batch, bench.store.artifacts.get)
 
     async def fetch(self, hub: Hub, gpu_batch: GpuBatch, get: Callable[[str], bytes]) -> Answers:
-        """As `travel`, of a batch that no store knows; `get` has its bytes by their sha256."""
-        folder = hub.new_folder("trip")
+        """As `answers`, of a batch that no store knows; `get` has its bytes by their sha256."""
+        folder = hub.new_folder("batch")
         pack, results = folder / "pack.py", folder / "results.jsonl"
         try:
             write_pack(gpu_batch, get, pack)

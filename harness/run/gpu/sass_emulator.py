@@ -34,7 +34,7 @@ class SassEmulator(CubinRunner):
     on: str = SASS
     tell: Callable[[str], None] = lambda text: None  # noqa: ARG005
 
-    async def travel(self, bench: Workbench, gpu_batch: GpuBatch) -> Answers:
+    async def answers(self, bench: Workbench, gpu_batch: GpuBatch) -> Answers:
         """Emulate the cubins of a batch. What cannot be emulated is a problem of its case.
 
         Raises:

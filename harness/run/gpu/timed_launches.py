@@ -13,7 +13,7 @@ from harness.frontends.assemble import keep_times
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell
 from harness.run.gpu.cubin_judging import digest_of, judge_digests, numbers_of
-from harness.run.gpu.evaluating import find_gpu_batch, keep_trip
+from harness.run.gpu.evaluating import find_gpu_batch, keep_batch
 from harness.run.gpu.gpu_batch import GpuBatch, ShapedLaunches
 from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import Answers, GpuWay, head_of_file, read_results, write_pack
@@ -68,17 +68,17 @@ async def time_by(
     """
     if way.results:
         return imported_times(way.results, bench.store)
-    gpu_batch = await _trip(bench, groups, command, digest, tell)
-    name = keep_trip(bench.store, gpu_batch)
+    gpu_batch = await _batch_of(bench, groups, command, digest, tell)
+    name = keep_batch(bench.store, gpu_batch)
     if way.pack:
         write_pack(gpu_batch, bench.store.artifacts.get, way.pack)
         return name
     assert way.place is not None
     tell(f"{len(gpu_batch.carried)} cubins are timed on {way.place.name}")
-    return _timed(gpu_batch, await way.place.travel(bench, gpu_batch), bench.store)
+    return _timed(gpu_batch, await way.place.answers(bench, gpu_batch), bench.store)
 
 
-async def _trip(
+async def _batch_of(
     bench: Workbench,
     groups: CubinGroups,
     command: str,

@@ -26,7 +26,7 @@ def test_every_kind_is_evidence_or_a_record(store: Store) -> None:
         *("operations", "ptx", "reference", "run", "times"),
     ]
     assert sorted(RECORD_KINDS) == [
-        *("hunt", "learned", "matrix", "minimized", "packed_workarounds", "rank", "trip")
+        *("batch", "hunt", "learned", "matrix", "minimized", "packed_workarounds", "rank")
     ]
     for kind in (*RECORD_KINDS, "new"):
         with pytest.raises(ValueError, match="a trim would delete it"):
@@ -50,7 +50,7 @@ def test_a_trim_leaves_records_and_their_artifacts(store: Store, kind: str) -> N
 
 
 def test_what_records_need_does_not_push_evidence_out(store: Store) -> None:
-    store.keep_record("trip", "pack", {}, artifacts=[store.artifacts.put(b"x" * 10_000)])
+    store.keep_record("batch", "pack", {}, artifacts=[store.artifacts.put(b"x" * 10_000)])
     store.put_evidence("lower", "key", b"{}", {})
     assert trim_store(store, max_bytes=100).evidence == 0
 

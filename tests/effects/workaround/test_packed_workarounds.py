@@ -13,8 +13,8 @@ from acted_front_end import Stage
 from gpu_emulator.values import Budget
 from harness.frontends.assemble import kept_times
 from harness.run.emulator_jobs import Emulation, JobBuffer
-from harness.run.gpu.evaluating import keep_trip
-from harness.run.gpu.gpu_batch import GpuBatch, TripCase
+from harness.run.gpu.evaluating import keep_batch
+from harness.run.gpu.gpu_batch import BatchCase, GpuBatch
 from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
@@ -90,7 +90,7 @@ def an_assembler(stage: Stage) -> None:
     stage.ptxas("2.0")
 
 
-def keep_a_trip(stage: Stage, samples: int = 30) -> str:
+def keep_a_batch(stage: Stage, samples: int = 30) -> str:
     """Three cubins of one launch; the name of their pack."""
     artifacts = stage.store.artifacts
     for cubin in "012":
@@ -116,11 +116,11 @@ def keep_a_trip(stage: Stage, samples: int = 30) -> str:
         ptxas="2.0",
         on="gpu",
     )
-    return keep_trip(
+    return keep_batch(
         stage.store,
         GpuBatch(
             launches=(Launch(emulation=emulation, tensors=(), digest="whole"),),
-            cases=tuple(TripCase(cell=cell, compiled=row(name), launch=0) for name in "012"),
+            cases=tuple(BatchCase(cell=cell, compiled=row(name), launch=0) for name in "012"),
             command="triage workaround",
             timings=((0, 1, 2),),
             samples=samples,
@@ -144,7 +144,7 @@ def results(path: Path, pack: str, times: dict[int, float]) -> Path:
 
 
 def test_candidates_come_from_the_store_and_get_their_times(stage: Stage) -> None:
-    pack, chosen = keep_a_trip(stage), stage.selection(**WORDS)
+    pack, chosen = keep_a_batch(stage), stage.selection(**WORDS)
     keep_packed(stage.store, pack, chosen, REPORT)
     file = results(stage.folder / "results.jsonl", pack, {0: 40.0, 1: 6.0, 2: 5.0})
     found = import_workarounds([file], chosen, stage.store)
@@ -176,7 +176,7 @@ def test_candidates_come_from_the_store_and_get_their_times(stage: Stage) -> Non
 
 
 def test_a_run_that_was_killed_leaves_what_it_measured(stage: Stage) -> None:
-    pack, chosen = keep_a_trip(stage), stage.selection(**WORDS)
+    pack, chosen = keep_a_batch(stage), stage.selection(**WORDS)
     keep_packed(stage.store, pack, chosen, REPORT)
     file = results(stage.folder / "results.jsonl", pack, {0: 40.0, 1: 6.0})
     found = import_workarounds([file], chosen, stage.store)
@@ -186,7 +186,7 @@ def test_a_run_that_was_killed_leaves_what_it_measured(stage: Stage) -> None:
 
 def test_results_of_another_pack_or_of_several_are_one_line(stage: Stage) -> None:
     chosen = stage.selection(**WORDS)
-    mine, theirs = keep_a_trip(stage), keep_a_trip(stage, samples=3)
+    mine, theirs = keep_a_batch(stage), keep_a_batch(stage, samples=3)
     keep_packed(stage.store, mine, chosen, REPORT)
     of_mine, of_theirs, of_none = (
         results(stage.folder / f"{pack[:8]}.jsonl", pack, {0: 40.0})
@@ -203,7 +203,7 @@ def test_results_of_another_pack_or_of_several_are_one_line(stage: Stage) -> Non
 
 @pytest.mark.parametrize("words", [{"sm": ["90"]}, {"config": "width=1"}])
 def test_results_for_something_else_are_one_line(stage: Stage, words: dict[str, Any]) -> None:
-    pack = keep_a_trip(stage)
+    pack = keep_a_batch(stage)
     keep_packed(stage.store, pack, stage.selection(**WORDS), REPORT)
     file = results(stage.folder / "results.jsonl", pack, {0: 40.0})
     with pytest.raises(UsageError, match=r"sm_80, width=2: select what was packed"):

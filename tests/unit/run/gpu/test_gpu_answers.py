@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpu_emulator.values import Budget
 from harness.run.emulator_jobs import Emulation, JobBuffer
-from harness.run.gpu.gpu_batch import GpuBatch, TripCase
+from harness.run.gpu.gpu_batch import BatchCase, GpuBatch
 from harness.run.gpu.packing import Answers, manifest_bytes, read_answers, read_head
 from harness.run.launch import Launch
 from harness.values.cell import CellId
@@ -77,10 +77,10 @@ def gpu_batch() -> GpuBatch:
         reason="",
         cubin_sha256="1" * 64,
     )
-    case = TripCase(cell=cell, compiled=row, launch=0)
+    case = BatchCase(cell=cell, compiled=row, launch=0)
     return GpuBatch(
         launches=(Launch(emulation=emulation, tensors=()),),
-        cases=(case, TripCase(cell=cell, compiled=row, problem="no inputs"), case),
+        cases=(case, BatchCase(cell=cell, compiled=row, problem="no inputs"), case),
         command="triage run",
     )
 
