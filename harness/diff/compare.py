@@ -53,7 +53,7 @@ from harness.values.verdict import VerdictKind
 
 
 def _unless(least: int, fraction: float, step: Severity) -> Callable[[int, int], Severity]:
-    """A step where the numbers are so far apart: by `least`, and by a fraction of the smaller."""
+    """A `step` where numbers differ by at least `least`, and this fraction of the smaller."""
 
     def severity(one: int, other: int) -> Severity:
         is_step = abs(one - other) >= max(least, fraction * min(one, other))

@@ -15,33 +15,19 @@ _TIMES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CauseLine:
-    """One cause; `first` and `newest` are the ptxas, or Triton, in which it was and is."""
-
-    name: str
-    levels: str
-    instructions: int
-    first: str
-    newest: str
-    hits: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HuntView:
     """One hunt. `points` are corners of the line of causes over seconds of CPU.
 
-    `heights` and `times` are what stands at the axes, each with its place; `rate` is programs a
-    second, `refused` a share.
+    Each cause has the ptxas, or Triton, in which it was first and in which it is. `heights` and
+    `times` are what stands at the axes, each with its place; `rate` is programs a second, `refused`
+    a share.
     """
 
-    title: str
-    tried: int
+    kept: KeptHunt
     rate: float | None
     refused: float
-    waiting: int
     hits: int
-    cpu: float
-    causes: tuple[CauseLine, ...]
+    causes: tuple[tuple[Cause, str, str], ...]
     points: tuple[tuple[float, float], ...]
     heights: tuple[tuple[float, float], ...]
     times: tuple[tuple[float, float], ...]
@@ -64,27 +50,12 @@ def hunt_view(kept: KeptHunt) -> HuntView:
         before = count
     corners.append((x(end), _FRAME.y(min(most, before), most)))
     return HuntView(
-        title=kept.title,
-        tried=state.tried,
+        kept=kept,
         rate=state.tried / state.seconds if state.seconds else None,
         refused=state.votes.get(Vote.REFUSED.value, 0) / max(1, state.tried),
-        waiting=len(state.waiting),
         hits=sum(cause.hits for cause in causes),
-        cpu=state.cpu,
-        causes=tuple(_line(cause, kept.version) for cause in causes),
+        causes=tuple((cause, *spread(cause.least, kept.version)) for cause in causes),
         points=tuple(corners),
         heights=tuple((n, _FRAME.y(n, most)) for n in ticks(most) if n == int(n)),
         times=tuple((end * n / _TIMES, x(end * n / _TIMES)) for n in range(_TIMES + 1)),
-    )
-
-
-def _line(cause: Cause, version: str) -> CauseLine:
-    first, newest = spread(cause.least, version)
-    return CauseLine(
-        name=cause.name,
-        levels=" ".join(f"-O{level}" for level in cause.least.answer.levels),
-        instructions=cause.least.instructions,
-        first=first,
-        newest=newest,
-        hits=cause.hits,
     )

@@ -33,7 +33,7 @@ def test_a_hunt_is_shown_with_its_rate_and_causes_over_time() -> None:
     )
     view = hunt_view(KeptHunt(title="ptxas 13.0.88", version="13.0.88", state=state))
     assert (view.rate, view.refused, view.hits) == (40.0, 0.25, 14)
-    assert [(one.first, one.newest) for one in view.causes] == [
+    assert [(first, newest) for _, first, newest in view.causes] == [
         ("13.0.88", "fixed in 13.5.37"),
         ("not asked", "not asked"),
     ]
