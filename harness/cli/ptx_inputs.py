@@ -35,7 +35,8 @@ class PtxOptions(Options, rules=[exclusive("--inputs", name) for name in _SAID_I
     expect: tuple[str, ...] = option(
         type=Words(names_files=True),
         metavar="NAME=FILE.npy",
-        help="PTX: what a buffer must hold after the run. Repeatable.",
+        help="PTX: what a buffer must hold after the run; `emulated`: cubins must leave what the "
+        "emulated PTX leaves, though none does. Repeatable.",
     )
     grid: str | None = option(metavar="X[,Y[,Z]]", help="PTX: blocks of the grid.")
     block: str | None = option(metavar="X[,Y[,Z]]", help="PTX: threads of a block.")

@@ -20,7 +20,7 @@ from harness.minimize.reduction.minimization import Minimization
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.execution import RunRow
-from harness.values.kernel import Pin
+from harness.values.kernel import Pin, ReportNotes
 from harness.values.outcome import signal_name
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name, compiler_name, takes_cubins
@@ -121,7 +121,7 @@ class Dossier:
     `condition` is what is reported in the place of a failure, where the user gave one. `executed`
     is the case as it came out on the emulator, or on a GPU, where that is what is reported;
     `tried` are the cells that `blame` executed beside it, `levels` what it does at each level of
-    optimisation. Of a reduced file of PTX: `given` says
+    optimisation. `notes` are said by hand. Of a reduced file of PTX: `given` says
     how it is launched, `listings` are the SASS of it by level, and `invalid` says why it is no
     valid PTX, as far as that was seen.
     """
@@ -156,6 +156,7 @@ class Dossier:
     levels: Mapping[str, VerdictAnswer] = field(default_factory=dict)
     attachments: tuple[Attachment, ...] = ()
     missing: tuple[Missing, ...] = ()
+    notes: ReportNotes | None = None
     given: str = ""
     listings: Mapping[str, str] = field(default_factory=dict)
     invalid: str = ""

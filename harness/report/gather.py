@@ -75,7 +75,15 @@ from harness.values.errors import (
     TriageError,
     UsageError,
 )
-from harness.values.kernel import LAUNCH_INPUTS, Config, ConfigFilter, Pin, PtxInputs, Repro
+from harness.values.kernel import (
+    EMULATED,
+    LAUNCH_INPUTS,
+    Config,
+    ConfigFilter,
+    Pin,
+    PtxInputs,
+    Repro,
+)
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
@@ -423,6 +431,13 @@ async def gather(case: Case) -> tuple[Dossier, Upstream]:
     return await work.dossier(rows, shown)
 
 
+def _is_alone(case: Case, executed: Sequence[Executed]) -> bool:
+    """Whether cubins were executed, and every one left something else than the emulated PTX."""
+    is_told = any(is_followable(each.evaluated.row) for each in executed)
+    differs = [any(output.differing for output in each.row.outputs) for each in executed]
+    return takes_cubins(case.on) and not is_told and bool(differs) and all(differs)
+
+
 async def reduce_first(case: Case, opened: Callable[[Path], Store]) -> Case:
     """The case of what a file of PTX is reduced to, with results of its own; else the same case.
 
@@ -434,7 +449,16 @@ async def reduce_first(case: Case, opened: Callable[[Path], Store]) -> Case:
     if case.selection.repro.ptx is None:
         return case
     if case.run:
-        rows = tuple(executed.evaluated.row for executed in await executed_rows(case))
+        executed = await executed_rows(case)
+        if _is_alone(case, executed):
+            case.tell("no cubin agrees with the emulated PTX: the emulator is taken to be right")
+            repro = case.selection.repro
+            given = repro.inputs or PtxInputs()
+            given = structs.replace(given, expect=(*given.expect, EMULATED))
+            repro = structs.replace(repro, inputs=given)
+            case = replace(case, selection=structs.replace(case.selection, repro=repro))
+            executed = await executed_rows(case)
+        rows = tuple(each.evaluated.row for each in executed)
     else:
         rows = (
             await compile_selections([case.selection], case.store, case.how, RunProgress())
@@ -453,7 +477,8 @@ async def reduce_first(case: Case, opened: Callable[[Path], Store]) -> Case:
     words = structs.replace(case.words, kernel=str(folder / reduced.shown_file), launch="")
     selection = select(words)
     inputs = PtxInputs(launch=LAUNCH_INPUTS, folder=str(folder)) if case.run else None
-    repro = structs.replace(selection.repro, inputs=inputs)
+    notes = case.selection.repro.report
+    repro = structs.replace(selection.repro, inputs=inputs, report=notes)
     selection = structs.replace(selection, repro=repro, formal=case.selection.formal)
     return replace(
         case, selection=selection, words=words, store=opened(folder / "results"), reduced=reduced
@@ -588,6 +613,7 @@ class _Gathering:
             condition=asked.condition,
             origin=origin_of(repro),
             issue=repro.issue,
+            notes=repro.report,
             shown_by=spell_command("run" if asked.run else "compile", asked.words, *on),
             rows=rows,
             log=log_of(asked.store, record),
@@ -752,6 +778,7 @@ class _Gathering:
                 seconds=seconds,
                 run=asked.run,
                 inputs=inputs,
+                is_defined=True,
                 on=asked.on,
                 runner=asked.runner,
             ),

@@ -19,6 +19,7 @@ _MOST = 3
 _LONGEST = 90
 # What moves values and ends a kernel says nothing of what goes wrong.
 _PLAIN_PTX = re.compile(r"(ld|ldu|st|mov|ret|exit|cvta|bra|mad\.wide|mul\.wide)\b")
+_TESTS = re.compile(r"(setp|selp|ld\.param|mov|ret)\b")
 _PLAIN_CALLS = frozenset(
     {"load", "store", "arange", "program_id", "num_programs", "zeros", "full", "cdiv", "constexpr"}
     | {"range", "pointer_type", "debug_barrier", "jit", "prim_func", "Kernel", "Tensor", "int32"}
@@ -38,13 +39,15 @@ def constructs(d: Dossier) -> list[str]:
     text = d.minimized.left.text
     if d.minimized.suffix == ".ptx":
         body = text.partition("{")[2]
-        every = [f"guarded {op}" if guard else op for guard, op in _INSTRUCTION.findall(body)]
-        chosen = [op for op in every if not _PLAIN_PTX.match(op)]
-        # Where nothing else is left, a load or store is what goes wrong.
-        chosen = chosen or [op for op in every if not re.match(r"(ld\.param|mov|ret)\b", op)]
+        found = [(not guard, op) for guard, op in _INSTRUCTION.findall(body)]
+        # A guard is part of what goes wrong; where nothing else is left, a load or a comparison.
+        found = [pair for pair in found if not _PLAIN_PTX.match(pair[1])] or found
+        found = [pair for pair in found if not _TESTS.match(pair[1])] or found
+        every = sorted(found, key=lambda pair: pair[0])
+        chosen = [named(op) if is_free else f"guarded {named(op)}" for is_free, op in every]
     else:
-        found = (call or option for call, option in _CALL.findall(text))
-        chosen = [name for name in found if name not in _PLAIN_CALLS]
+        calls = (call or option for call, option in _CALL.findall(text))
+        chosen = [named(name) for name in calls if name not in _PLAIN_CALLS]
     return list(dict.fromkeys(chosen))[:_MOST]
 
 
@@ -73,7 +76,7 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
         words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}{numbers}"
         return ledger.say(f"{words}{where}", *rows)
     of_ptxas = d.in_ptxas or d.of_cubins
-    uses = ", ".join(map(named, constructs(d))) or named(d.function)
+    uses = ", ".join(constructs(d)) or named(d.function)
     if of_ptxas and not d.condition:
         fails, works = tried_levels(d)
         levels = f", {spelled_levels(fails)}" if fails and works else ""

@@ -66,6 +66,8 @@ class Launch:
     `resident` blocks at once are tried besides, 0 for none; `fits` of them are on the target, where
     that is known.
     `baseline` is what another implementation leaves, to whose error that of the launch is held.
+    `emulator_is_right`: a cubin that does not leave what the emulated PTX leaves is wrong, though
+    no other agrees with the emulator.
     """
 
     emulation: Emulation
@@ -79,6 +81,7 @@ class Launch:
     resident: int = 0
     fits: int | None = None
     baseline: tuple[str | None, ...] = ()
+    emulator_is_right: bool = False
 
     def run_as(self, trials: Sequence[RunTrial], budget: Budget, *, formal: bool = False) -> Launch:
         """The launch with these runs, each within the budget."""

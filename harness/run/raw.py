@@ -39,7 +39,7 @@ from harness.store.store import Store
 from harness.values.cell import INPUTS, CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.execution import Argument, ArgumentKind, RunRow
-from harness.values.kernel import Config, PtxInputs, Repro
+from harness.values.kernel import EMULATED, Config, PtxInputs, Repro
 from harness.values.target import Target
 
 # Inputs of raw PTX as they are written on a command line, and guesses where they are not.
@@ -343,7 +343,13 @@ class PtxLaunch:
             [tensor] = self.tensors
             buffers = [sha256 if n == tensor.buffer else None for n in range(len(self.buffers))]
             trusted = (Trusted(words=self.expected_by, buffers=tuple(buffers), is_final=True),)
-        return Launch(emulation=emulation, tensors=self.tensors, trusted=trusted, types=self.types)
+        return Launch(
+            emulation=emulation,
+            tensors=self.tensors,
+            trusted=trusted,
+            types=self.types,
+            emulator_is_right=self.expected_by == EMULATED,
+        )
 
     @property
     def expected_bytes(self) -> dict[str, bytes]:
@@ -453,7 +459,10 @@ def read_inputs(inputs: PtxInputs) -> RawInputs:
     return RawInputs(
         buffers=tuple(map(read_buffer, inputs.buffers)),
         scalars=tuple(_pair("--scalar", text, "n=32") for text in inputs.scalars),
-        expected=tuple(_pair("--expect", text, "out=out.npy") for text in inputs.expect),
+        expected=tuple(
+            ("", EMULATED) if text == EMULATED else _pair("--expect", text, "out=out.npy")
+            for text in inputs.expect
+        ),
         grid=read_sizes("--grid", inputs.grid) if inputs.grid else None,
         block=read_sizes("--block", inputs.block) if inputs.block else None,
         shared=inputs.shared,
@@ -635,8 +644,12 @@ def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: l
         buffers=tuple(buffers),
         arguments=tuple(arguments),
     )
-    trusted = _expected(inputs, tensors, store)
-    return Launch(emulation=emulation, tensors=tuple(tensors), trusted=trusted)
+    return Launch(
+        emulation=emulation,
+        tensors=tuple(tensors),
+        trusted=_expected(inputs, tensors, store),
+        emulator_is_right=("", EMULATED) in inputs.expected,
+    )
 
 
 def _as_written(written: PtxLaunch, entry: Entry, folder: Path, store: Store) -> Launch:
@@ -659,14 +672,15 @@ def _expected(inputs: RawInputs, tensors: Sequence[Argument], store: Store) -> t
     """What the user says that buffers must hold; all others may hold what they do."""
     by_name = {tensor.name: tensor for tensor in tensors}
     expected: list[str | None] = [None] * len(tensors)
-    for name, file in inputs.expected:
+    named = [pair for pair in inputs.expected if pair != ("", EMULATED)]
+    for name, file in named:
         if name not in by_name:
             raise UsageError(f"--expect {name}={file}: no buffer has this name")
         [count] = by_name[name].shape
         words = BufferWords(name=name, type=by_name[name].dtype, count=count, fill=file)
         values = _from_file(words, inputs.folder / file)
         expected[by_name[name].buffer] = store.artifacts.put(values.tobytes())
-    files = ", ".join(file for _, file in inputs.expected)
+    files = ", ".join(file for _, file in named)
     return (Trusted(words=files, buffers=tuple(expected), is_final=True),) if files else ()
 
 

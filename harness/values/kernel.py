@@ -125,6 +125,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     parameters: dict[str, Scalar] = {}
 
 
+EMULATED = "emulated"
+"""As what a buffer must hold: whatever the emulated PTX leaves."""
+
 LAUNCH_INPUTS = "launch.json"
 """The file in which a reduction writes what its PTX is launched with."""
 
@@ -145,6 +148,19 @@ class PtxInputs(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
+class ReportNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """What people know of a bug and a program does not, for its reports.
+
+    `cause` and `rule` (a sentence of a specification) are said by hand; `related` are issues and
+    what tells them apart; `measured` is what a GPU showed.
+    """
+
+    cause: str = ""
+    rule: str = ""
+    related: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+
+
 class Repro(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel that can be compiled: its name here, its function's name, its launch code.
 
@@ -156,7 +172,8 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     the launch that a user is free to choose, with values to choose from; what that does to the
     results shows in the `operation`. `reference` is a function of `reference.py` in the folder that
     computes what the kernel must write, `baseline` one that computes it as another implementation
-    does, in the tensors' own types. `inputs` are those of raw PTX. `macros` are values by name
+    does, in the tensors' own types. `inputs` are those of raw PTX, `report` what its reports say by
+    hand. `macros` are values by name
     that a file is compiled with: each combination is a config.
     """
 
@@ -181,6 +198,7 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     reference: str | None = None
     baseline: str | None = None
     inputs: PtxInputs | None = None
+    report: ReportNotes | None = None
     macros: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
 
     @property

@@ -11,7 +11,7 @@ from harness.frontends.texts.ir_inputs import SUFFIXES
 from harness.io.files.reading import FieldError
 from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError
-from harness.values.kernel import KernelSource, Operation, Pin, Scalar
+from harness.values.kernel import KernelSource, Operation, Pin, ReportNotes, Scalar
 from harness.values.target import Target
 
 REPRO_FILE = "repro.yaml"
@@ -58,6 +58,7 @@ class ReproFile(ReproKernel, forbid_unknown_fields=True):
     files: list[str] = []
     options: dict[str, Scalar] = {}
     inputs: ReproInputs | None = None
+    report: ReportNotes | None = None
     source: KernelSource | None = None
     requires: list[Pin] = []
     compiler: str | None = None

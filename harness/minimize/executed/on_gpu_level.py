@@ -45,7 +45,7 @@ from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow
-from harness.values.kernel import LAUNCH_INPUTS
+from harness.values.kernel import EMULATED, LAUNCH_INPUTS
 from harness.values.toolchain import BUNDLED, TRITON, Assembler
 from harness.values.verdict import VerdictKind
 
@@ -308,7 +308,8 @@ class MeasuredCase:
     def _written(self, predicate: MeasuredPtx) -> PtxLaunch:
         """The launch with what is judged: where somebody says what one buffer must hold, that."""
         tensors = predicate.original.tensors
-        launch = replace(predicate.launch, tensors=tensors)
+        by = EMULATED if predicate.original.emulator_is_right else ""
+        launch = replace(predicate.launch, tensors=tensors, expected_by=by)
         for trusted in predicate.original.trusted:
             judged = [tensor for tensor in tensors if trusted.buffers[tensor.buffer]]
             if trusted.is_final and len(judged) == 1:

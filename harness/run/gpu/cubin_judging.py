@@ -238,6 +238,7 @@ def _filled(name: str, kind: str, value: int) -> str:
 Variant = tuple[str, ...] | None
 """The buffers after a program was emulated with other choices, by sha256; None: it did not end."""
 
+_EVERY_CUBIN = "no cubin agrees with it, and the emulator is taken to be right (--expect emulated)"
 _EXACT = "iub"
 _FLOAT_BYTES = (2, 4, 8)
 
@@ -543,11 +544,12 @@ class PtxReference:
         values = f"{_number(worst.actual)} in place of {_number(worst.expected)}"
         whose = self.peer if self.is_emulated else f"{self.peer}'s"
         words = f"{words} from {whose}; first at {worst.where}: {values}"
-        if not witnesses:
+        right = f"{witnesses[0]} agrees with {self.peer}" if witnesses else _EVERY_CUBIN
+        if not witnesses and not self.evidence.launch.emulator_is_right:
             return _not_run(f"{self.how}, and cannot tell: {words}; {self._alone}", outputs)
         return Judgement(
             verdict=VerdictKind.WRONG_RESULT,
-            reason=f"{self.how}: {words}; {witnesses[0]} agrees with {self.peer}",
+            reason=f"{self.how}: {words}; {right}",
             reference=self.peer,
             outputs=outputs,
             signature=signature_of(VerdictKind.WRONG_RESULT, f"ptxas: {names}"),
