@@ -135,9 +135,10 @@ def _planned(claim: Claim, reading: IssueReading, releases: Mapping[str, Sequenc
         names = ", ".join(program.undefined)
         return Planned(claim=claim, why_not=f"the program is a fragment: {names} is missing")
     is_changed = claim.variation and claim.line > 1
-    if is_changed or (claim.outcome is Outcome.WORKS and claim.place == Place()):
-        why = "it is about a change of the program, or a place, that is not read"
-        return Planned(claim=claim, why_not=why)
+    if is_changed:
+        return Planned(claim=claim, why_not="it is about a change of the program as it is printed")
+    if claim.outcome is Outcome.WORKS and claim.place == Place():
+        return Planned(claim=claim, why_not="it names no version, GPU, level or call")
     if claim.place.level is not None and program.compiler != PTX:
         return Planned(claim=claim, why_not="levels of ptxas are tried of PTX alone")
     is_run = claim.outcome in (Outcome.WRONG, Outcome.DIFFERS, Outcome.FAILS) or (
