@@ -150,19 +150,25 @@ class Section:
     places: tuple[Place, ...]
     reads: tuple[frozenset[int], ...]
     writes: tuple[tuple[int, ...], ...]
-    count: int
-    targets: tuple[int, ...]
-    following: int | None
-    predicate: int | None
-    is_negated: bool
-    table: Reader | None
-    leaves: bool
-    meeting: Reader | None
     number: int
-    meets_at: int | None
-    branch: Place | None
-    aligned: Place | None
+    following: int | None
+    count: int
+    targets: tuple[int, ...] = ()
+    predicate: int | None = None
+    is_negated: bool = False
+    table: Reader | None = None
+    leaves: bool = False
+    meeting: Reader | None = None
+    meets_at: int | None = None
+    branch: Place | None = None
+    aligned: Place | None = None
     apart: bool = False
+
+    @classmethod
+    def of(cls, entries: Sequence[SectionEntry], **rest: Any) -> Section:  # noqa: ANN401
+        """A section of what `entry_of` gives for each of its steps."""
+        columns = zip(*entries, strict=True) if entries else [()] * 5
+        return cls(*columns, **rest)
 
 
 def merge(run: Run, writes: tuple[int, ...], registers: Registers, active: Array) -> None:
@@ -222,7 +228,17 @@ def under(step: Step, predicate: int, *, is_negated: bool) -> Run:
     return guarded
 
 
-def merging(step: Step) -> Run:
+SectionEntry = tuple[Run, Run, Place, frozenset[int], tuple[int, ...]]
+
+
+def entry_of(step: Step, place: Place, reads: Iterable[int]) -> SectionEntry:
+    """A step for all threads, and for some; its place, the slots that it reads and writes."""
+    touched = frozenset(reads).union(step.writes if step.reads_old else ())
+    part = _merging(step) if step.is_pure else step.run
+    return step.run, part, place, touched, step.writes
+
+
+def _merging(step: Step) -> Run:
     """A pure step as it runs where some threads are active."""
     run, writes, for_warps = step.run, step.writes, step.for_warps
 

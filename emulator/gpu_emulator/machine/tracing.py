@@ -186,11 +186,11 @@ def _differing(left: Event, right: Event, lane: int | None) -> Iterator[_Input]:
 
 def _registers(left: Event, right: Event, lanes: Sequence[int]) -> Iterator[_Input]:
     for slot in left.reads.keys() & right.reads.keys():
-        reads = left.reads[slot], right.reads[slot]
+        (mine_by_lane, by), (theirs_by_lane, by_there) = left.reads[slot], right.reads[slot]
         for lane in lanes:
-            mine, theirs = (read.values[lane] for read in reads)
+            mine, theirs = mine_by_lane[lane], theirs_by_lane[lane]
             if mine.tobytes() != theirs.tobytes():
-                writers = int(reads[0].writers[lane]), int(reads[1].writers[lane])
+                writers = int(by[lane]), int(by_there[lane])
                 values = value_text(mine, left), value_text(theirs, right)
                 yield _Input(writers, values, "a register", lane)
                 break
@@ -320,11 +320,10 @@ class _Slice:
         number, lane = node
         event = self.recording.events[number - 1]
         chosen = None if _opcode(event).partition(".")[0] in _TOGETHER else lane
-        for read in event.reads.values():
-            writers = read.writers.tolist()
+        for _, writers in event.reads.values():
             for at in range(WARP) if chosen is None else (chosen,):
                 if writers[at] > 0:
-                    yield writers[at], at
+                    yield int(writers[at]), at
         for span in event.loads:
             yield from self._loaded(node, span, chosen)
 

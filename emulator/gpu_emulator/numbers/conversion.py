@@ -7,12 +7,13 @@ wide as the destination type: sign extension into a wider register is the regist
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import BLOCK, flush, flush_tiny, in_blocks
+from gpu_emulator.numbers.arithmetic import BLOCK, flush, flush_tiny, in_blocks, pair_of
 from gpu_emulator.numbers.formats import (
     FORMATS,
     Bits,
@@ -214,6 +215,16 @@ def convert_randomly(
     dither = np.ldexp((random & ((1 << lost) - 1)).astype(np.float64), unit - lost)
     moved = values + np.copysign(dither, values)
     return from_float64(moved, to, "rz", satfinite=satfinite, relu=relu)
+
+
+def convert_both(bits: Bits, widths: tuple[int, int], convert_one: Callable[[Bits], Bits]) -> Bits:
+    """Two numbers of so many bits in a register, each converted, to as many as the second width."""
+    width, own = widths
+    part = np.dtype(f"u{max(width // 8, 1)}")
+    low = (bits & bits.dtype.type((1 << width) - 1)).astype(part)
+    return pair_of(
+        convert_one((bits >> bits.dtype.type(width)).astype(part)), convert_one(low), own
+    )
 
 
 def pack_integers(a: Bits, b: Bits, c: Bits | None, *, to: str, source: str = "s32") -> Bits:

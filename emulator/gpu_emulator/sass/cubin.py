@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gpu_emulator.steps import SHARED_BASE, Variable
+from gpu_emulator.steps import SHARED_BASE, Entry, Variable
 from gpu_emulator.values import Launch, NotExecutable
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -55,19 +55,12 @@ _SIZES = {"block": 12, "grid": 12, "stack": 4, "is cluster": 4, "cluster": 12, "
           "clusters": 12, "dynamic": 4, "SMs": 4}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Bank:
-    """A constant bank: bytes, and (offset, symbol, addend) of addresses that go there."""
-
-    data: bytes
-    relocations: tuple[tuple[int, str, int], ...] = ()
-
-
 @dataclass(slots=True)
-class CubinEntry:
+class CubinEntry(Entry):
     """An entry. `parameters_at` is where its parameters begin in constant bank 0.
 
     The first of them is `parameters_from` bytes behind that: tensor maps are aligned in the bank.
+    `banks` are the constant banks: bytes, and (offset, symbol, addend) of addresses that go there.
     `stack` and `shared` are sizes in bytes; static shared memory begins at `shared_start`.
     `columns` are the bytes of the driver's shared memory in which ptxas keeps which columns of
     tensor memory are given out: start and end.
@@ -76,26 +69,20 @@ class CubinEntry:
     launches there may be.
     """
 
-    name: str
-    parameters: list[Variable] = field(default_factory=list)
     parameters_at: int = 0
-    parameters_from: int = 0
     stack: int = 0
     shared: int = 0
     shared_start: int = 0
     columns: tuple[int, int] | None = None
-    banks: dict[int, Bank] = field(default_factory=dict)
-    variables: list[Variable] = field(default_factory=list)
-    functions: dict[str, int] = field(default_factory=dict)
+    banks: dict[int, tuple[bytes, list[tuple[int, str, int]]]] = field(default_factory=dict)
     branches: dict[int, list[int]] = field(default_factory=dict)
-    directives: tuple[str, ...] = ()
 
     @property
     def known_words(self) -> frozenset[int]:
         """The offsets of words of constant bank 0 whose meaning is known."""
         words = _LAYOUTS[self.parameters_at]
         spans = [(at, _SIZES.get(name, 8)) for name, at in words.items()]
-        spans.append((self.parameters_at, len(self.banks[0].data) - self.parameters_at))
+        spans.append((self.parameters_at, len(self.banks[0][0]) - self.parameters_at))
         return frozenset(at for start, size in spans for at in range(start, start + size, 4))
 
     def launch_words(self, launch: Launch, windows: Mapping[str, int]) -> dict[int, int]:
@@ -325,4 +312,4 @@ def _banks(entry: CubinEntry, sections: list[_Section], symbols: list[_Symbol]) 
                 if info % (1 << 32) != _ADDRESS_64:
                     raise NotExecutable(f"a relocation of type {info % (1 << 32)}")
                 addresses.append((offset, symbols[info >> 32].name, addend))
-        entry.banks[numbers[section.name]] = Bank(section.data, tuple(addresses))
+        entry.banks[numbers[section.name]] = section.data, addresses

@@ -46,16 +46,16 @@ from gpu_emulator.state.barriers import COPIES, await_groups
 from gpu_emulator.state.frame import Frame
 from gpu_emulator.steps import (
     Array,
-    Entry,
     Program,
     Reader,
     Region,
     Registers,
     Run,
     Section,
+    SectionEntry,
     Step,
     Variable,
-    merging,
+    entry_of,
 )
 from gpu_emulator.values import Cubin, Launch, NotExecutable, Place
 
@@ -80,7 +80,7 @@ class _Branch:
     `table` reads the offset of the target, of an indirect branch.
     """
 
-    line: SassLine
+    line: SassLine | None
     target: int | None = None
     table: Reader | None = None
     leaves: bool = False
@@ -153,14 +153,10 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
         # All columns are free when a block begins.
         shared.append(Region("the driver's shared memory", *header.columns, is_zero=True))
     local = (Region("the stack", 0, header.stack),) if header.stack else ()
-    entry = Entry(
-        header.name, header.parameters, header.variables, header.functions,
-        directives=header.directives, parameters_from=header.parameters_from,
-    )  # fmt: skip
     grains = {space: min((size for own, size in accesses if own in (space, "generic")),
                          default=_WIDEST) for space in ("shared", "global")}  # fmt: skip
     return Program(
-        entry, slots_of(touched), sections, tuple(shared), stop,
+        header, slots_of(touched), sections, tuple(shared), stop,
         Variable("dynamic shared memory", "shared", "b8", 0, 16), local, header.stack, len(touched),
         grains["shared"], grains["global"], is_plain, _banks_of(header), is_free=True,
     )  # fmt: skip
@@ -169,7 +165,7 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
 def _is_known(header: CubinEntry, known: frozenset[int], bank: int, offset: int) -> bool:
     if bank == 0:
         return offset in known
-    return bank in header.banks and offset + 4 <= len(header.banks[bank].data)
+    return bank in header.banks and offset + 4 <= len(header.banks[bank][0])
 
 
 def _banks_of(header: CubinEntry) -> Callable[..., dict[int, Words]]:
@@ -178,12 +174,12 @@ def _banks_of(header: CubinEntry) -> Callable[..., dict[int, Words]]:
     ) -> dict[int, Words]:
         """The constant banks of a launch, by slot."""
         filled = {}
-        for number, bank in header.banks.items():
-            size = -(-len(bank.data) // 4) * 4
-            raw = np.frombuffer(bank.data.ljust(size, b"\0"), np.uint8).copy()
+        for number, (data, relocations) in header.banks.items():
+            size = -(-len(data) // 4) * 4
+            raw = np.frombuffer(data.ljust(size, b"\0"), np.uint8).copy()
             words = raw.view(np.uint32)
             known = np.ones(len(words), np.bool_)
-            for offset, name, addend in bank.relocations:
+            for offset, name, addend in relocations:
                 address = addresses.get(name, header.functions.get(name))
                 if address is None:
                     raise NotExecutable(f"the address of {name} is not known")
@@ -373,41 +369,27 @@ def _for_warps(slot: int, *, is_negated: bool) -> Binder:
 
 
 def _section(number: int, block: _Block, starts: list[int], touched: set[int]) -> Section:
-    whole: list[Run] = []
-    parts: list[Run] = []
-    places, reads, writes = [], [], []
+    entries: list[SectionEntry] = []
     meeting: Reader | None = None
     for line, bound in block.lines:
         place = Place(sass_offset=line.offset, instruction=line.text, source=line.source)
-        step = bound.step
-        whole.append(step.run)
-        parts.append(merging(step) if step.is_pure else step.run)
-        places.append(place)
-        reads.append(frozenset(bound.reads.union(step.writes if step.reads_old else ())))
-        writes.append(step.writes)
+        entries.append(entry_of(bound.step, place, bound.reads))
         touched |= bound.reads
-        touched.update(step.writes)
+        touched.update(bound.step.writes)
         meeting = bound.meeting or meeting
-    branch = block.branch
-    following = number + 1
+    branch = block.branch or _Branch(None, goes_on=True)
     targets: tuple[int, ...] = ()
     table: Reader | None = None
-    if branch:
-        if not branch.goes_on:
-            following = -1
-        if branch.target is not None:
-            targets = (starts[branch.target // 16],)
-        if branch.table is not None:
-            targets = tuple(range(max(starts) + 1))
-            table = _block_of(branch, starts)
-    return Section(
-        whole=tuple(whole), part=tuple(parts), places=tuple(places), reads=tuple(reads),
-        writes=tuple(writes), count=len(block.lines) + (branch is not None), targets=targets,
-        following=None if following < 0 or following > max(starts) else following,
-        predicate=branch.predicate if branch else None,
-        is_negated=bool(branch and branch.is_negated), table=table,
-        leaves=bool(branch and branch.leaves), meeting=meeting, number=number, meets_at=None,
-        branch=None, aligned=None, apart=bool(places) and "WARPSYNC" in places[0].instruction,
+    if branch.target is not None:
+        targets = (starts[branch.target // 16],)
+    if branch.table is not None:
+        targets = tuple(range(max(starts) + 1))
+        table = _block_of(branch, starts)
+    return Section.of(
+        entries, number=number, count=len(block.lines) + (block.branch is not None),
+        targets=targets, following=number + 1 if branch.goes_on and number < max(starts) else None,
+        predicate=branch.predicate, is_negated=branch.is_negated, table=table, leaves=branch.leaves,
+        meeting=meeting, apart=bool(entries) and "WARPSYNC" in entries[0][2].instruction,
     )  # fmt: skip
 
 
@@ -426,7 +408,8 @@ def _block_of(branch: _Branch, starts: list[int]) -> Reader:
         lost = goes & (blocks < 0)
         if lost.any():
             where = int(np.broadcast_to(at, lost.shape)[lost].flat[0])
-            raise NotExecutable(f"{branch.line.text} leads to {where:#x}, where no block begins")
+            text = branch.line.text if branch.line else ""
+            raise NotExecutable(f"{text} leads to {where:#x}, where no block begins")
         return np.maximum(blocks, 0)
 
     return read

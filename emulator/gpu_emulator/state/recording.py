@@ -24,14 +24,6 @@ ANOTHER = -1
 
 
 @dataclass(slots=True)
-class Read:
-    """A register as an instruction read it: by lane, its values and who wrote it."""
-
-    values: Array
-    writers: Array
-
-
-@dataclass(slots=True)
 class AccessSpan:
     """Accesses to `size` bytes each at offsets, of lanes (None: the operation as a whole).
 
@@ -54,12 +46,15 @@ class AccessSpan:
 
 @dataclass(slots=True)
 class Event:
-    """An instruction of a warp, the `nth` time that this warp executes it."""
+    """An instruction of a warp, the `nth` time that this warp executes it.
+
+    `reads` are registers: by lane, their values and who wrote them.
+    """
 
     place: Place
     warp: int
     nth: int
-    reads: dict[int, Read] = field(default_factory=dict)
+    reads: dict[int, tuple[Array, Array]] = field(default_factory=dict)
     writes: dict[int, Array] = field(default_factory=dict)
     loads: list[AccessSpan] = field(default_factory=list)
     stores: list[AccessSpan] = field(default_factory=list)
@@ -125,9 +120,8 @@ class Recording:
         for slot in reads:
             values = np.broadcast_to(frame.registers[slot], frame.shape)[self._row].copy()
             writers = self._last.get((warp, slot))
-            event.reads[slot] = Read(
-                values, np.zeros(WARP, np.int32) if writers is None else writers.copy()
-            )
+            by = np.zeros(WARP, np.int32) if writers is None else writers.copy()
+            event.reads[slot] = values, by
             self._spend(values.nbytes + 4 * WARP)
         self.events.append(event)
         self._number = len(self.events)

@@ -13,7 +13,6 @@ nothing writes to a buffer its reads are only listed: most buffers are inputs.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -194,13 +193,35 @@ class Access:
         return replace(self, agents=agents, ctas=ctas, entries=entries)
 
 
-class _Writes(ABC):
-    """Who wrote each of `count` pieces of a memory last."""
+class Shadow:
+    """Last accesses to a memory that each CTA has of its own, piece by piece, of all CTAs.
 
-    def __init__(self, count: int, agents: Agents, races: Races) -> None:
-        self._names = agents.names
-        self._races = races
-        self._writers = Stamps(count)
+    `pieces` are those of one CTA. `where` names the place of a piece, and says how many bytes it
+    has.
+    """
+
+    def __init__(
+        self,
+        ctas: int,
+        pieces: int,
+        space: RaceSpace,
+        agents: Agents,
+        where: Callable[[int], tuple[str, int]],
+        races: Races,
+    ) -> None:
+        self._pieces = pieces
+        self._space = space
+        self._where = where
+        self._names, self._races, self._writers = agents.names, races, Stamps(ctas * pieces)
+        # Who wrote what is there already, and the last writer and they do not know of each other.
+        self._alike = Accessors(ctas * pieces, agents.count)
+        self._readers = Accessors(ctas * pieces, agents.count)
+
+    def read(self, pieces: Array, access: Access) -> None:
+        if not len(pieces):
+            return
+        self._check_writers("write-read", pieces, access)
+        self._readers.record(pieces, access.agents, access.now(), self._races.number(access.place))
 
     def write(self, pieces: Array, access: Access, changes: Array | None) -> None:
         """Pieces are written; where `changes` is False they hold the same bytes as before.
@@ -222,54 +243,8 @@ class _Writes(ABC):
         if again.any():
             self._write_again(pieces[again], access.at(again))
 
-    @abstractmethod
     def _late_writers(self, pieces: Array, access: Access) -> Array:
         """Whether nothing orders the last write of a piece, by another agent, with this access."""
-
-    @abstractmethod
-    def _write_alike(self, pieces: Array, access: Access) -> None:
-        """These write what the last writer wrote, and know nothing of it."""
-
-    @abstractmethod
-    def _change(self, pieces: Array, access: Access, *, is_known: bool) -> None:
-        """These write other bytes; `is_known`: not perhaps, but for certain."""
-
-    @abstractmethod
-    def _write_again(self, pieces: Array, access: Access) -> None:
-        """These write what is there, and know who wrote it."""
-
-
-class Shadow(_Writes):
-    """Last accesses to a memory that each CTA has of its own, piece by piece, of all CTAs.
-
-    `pieces` are those of one CTA. `where` names the place of a piece, and says how many bytes it
-    has.
-    """
-
-    def __init__(
-        self,
-        ctas: int,
-        pieces: int,
-        space: RaceSpace,
-        agents: Agents,
-        where: Callable[[int], tuple[str, int]],
-        races: Races,
-    ) -> None:
-        self._pieces = pieces
-        self._space = space
-        self._where = where
-        super().__init__(ctas * pieces, agents, races)
-        # Who wrote what is there already, and the last writer and they do not know of each other.
-        self._alike = Accessors(ctas * pieces, agents.count)
-        self._readers = Accessors(ctas * pieces, agents.count)
-
-    def read(self, pieces: Array, access: Access) -> None:
-        if not len(pieces):
-            return
-        self._check_writers("write-read", pieces, access)
-        self._readers.record(pieces, access.agents, access.now(), self._races.number(access.place))
-
-    def _late_writers(self, pieces: Array, access: Access) -> Array:
         agents, when, _ = self._writers.of(pieces)
         late: Array = (agents != NO_AGENT) & (agents != access.agents)
         if late.any():
@@ -277,10 +252,12 @@ class Shadow(_Writes):
         return late
 
     def _write_alike(self, pieces: Array, access: Access) -> None:
+        """These write what the last writer wrote, and know nothing of it."""
         self._races.doubt(f"{access.place.instruction} keeps bytes that others access")
         self._join(pieces, access)
 
     def _change(self, pieces: Array, access: Access, *, is_known: bool) -> None:
+        """These write other bytes; `is_known`: not perhaps, but for certain."""
         self._check_writers("write-write", pieces, access)
         if self._alike.members:
             self._check_each("write-write", self._alike, pieces, access)
@@ -288,6 +265,7 @@ class Shadow(_Writes):
         self._set(pieces, access, is_known=is_known)
 
     def _write_again(self, pieces: Array, access: Access) -> None:
+        """These write what is there, and know who wrote it."""
         if self._alike.members:
             late = self._alike.late(pieces, access.clocks, access.entries, access.agents)
             self._alike.forget(pieces, late)
@@ -369,19 +347,12 @@ _MOST_BYTES = 1 << 28
 _MOST_LISTED = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """`size` bytes each at offsets (n,), read by agents (n,) of CTAs (n,) at their clocks (n,)."""
-
-    spots: Array
-    size: int
-    ctas: Array
-    agents: Array
-    when: Array
-    place: int
+# Offsets (n,), how many bytes each has, CTAs (n,) and agents (n,) that read them, at their
+# clocks (n,), the number of the place.
+_Read = tuple[Array, int, Array, Array, Array, int]
 
 
-class GlobalShadow(_Writes):
+class GlobalShadow(Shadow):
     """Last accesses to global memory, in pieces of `grain` bytes."""
 
     def __init__(
@@ -389,7 +360,7 @@ class GlobalShadow(_Writes):
     ) -> None:
         count = -(-len(memory.data) // grain)
         self.grain = grain
-        super().__init__(count, agents, races)
+        self._names, self._races, self._writers = agents.names, races, Stamps(count)
         self._memory = memory
         self._warps = agents.warps
         self._releases = releases
@@ -399,7 +370,7 @@ class GlobalShadow(_Writes):
         self._other_cta = np.zeros(count, dtype=np.int32)
         # Who wrote the same as the last writer, who knows nothing of it: one of them, and a bit for
         # each CTA. CTAs whose numbers are alike modulo 64 share it.
-        self._alike = Stamps(count)
+        self._twins = Stamps(count)
         self._alike_cta = np.zeros(count, dtype=np.int32)
         self._again = np.zeros(count, dtype=np.uint64)
         self._has_alike = False
@@ -415,12 +386,12 @@ class GlobalShadow(_Writes):
     def is_whole(self) -> bool:
         return self._readers.is_whole and self._releases.is_whole
 
-    def read(self, spots: Array, size: int, access: Access) -> None:
+    def read_spots(self, spots: Array, size: int, access: Access) -> None:
         """`size` bytes each at offsets (n,) are read."""
         if not len(spots):
             return
         number = self._races.number(access.place)
-        read = _Read(spots, size, access.ctas, access.agents, access.now(), number)
+        read = spots, size, access.ctas, access.agents, access.now(), number
         regions = self._regions(spots)
         listed = self._listed[regions[0]] if len(regions) == 1 else None
         if listed is not None and not access.strength:
@@ -445,14 +416,13 @@ class GlobalShadow(_Writes):
         for number in regions:
             for read in self._listed[number] or ():
                 self._record(read)
-                self._count -= len(read.spots)
+                self._count -= len(read[0])
             self._listed[number] = None
 
     def _record(self, read: _Read) -> None:
-        pieces, times = in_pieces(read.spots, read.size, self.grain)
-        ctas, agents, when = (
-            np.repeat(numbers, times) for numbers in (read.ctas, read.agents, read.when)
-        )
+        spots, size, *numbers, place = read
+        pieces, times = in_pieces(spots, size, self.grain)
+        ctas, agents, when = (np.repeat(own, times) for own in numbers)
         owners = self._reader_cta[pieces] - 1
         moved = (owners >= 0) & (owners != ctas)
         if moved.any():
@@ -462,7 +432,7 @@ class GlobalShadow(_Writes):
             self._others.set(taken, *self._readers.one_of(taken))
             self._readers.forget(taken)
         self._reader_cta[pieces] = ctas + 1
-        self._readers.record(pieces, agents, when, read.place)
+        self._readers.record(pieces, agents, when, place)
 
     def write_spots(self, spots: Array, size: int, access: Access, changes: Array | None) -> None:
         """`size` bytes each at offsets (n,) are written; `changes` as for `write`, of pieces."""
@@ -478,7 +448,7 @@ class GlobalShadow(_Writes):
         self._check_writers("write-write", pieces, access)
         if self._has_alike:
             owners = self._alike_cta[pieces] - 1
-            self._check("write-write", pieces, access, owners, self._alike.of(pieces))
+            self._check("write-write", pieces, access, owners, self._twins.of(pieces))
             self._alike_cta[pieces] = 0
             self._again[pieces] = 0
         self._set(pieces, access, is_known=is_known)
@@ -504,7 +474,7 @@ class GlobalShadow(_Writes):
             self._check_writers("write-write", pieces[beside], access.at(beside))
 
     def _write_alike(self, pieces: Array, access: Access) -> None:
-        self._alike.set(pieces, access.agents, access.now(), self._races.number(access.place))
+        self._twins.set(pieces, access.agents, access.now(), self._races.number(access.place))
         self._alike_cta[pieces] = access.ctas + 1
         np.bitwise_or.at(self._again, pieces, _bit(access.ctas))
         self._has_alike = True

@@ -1,7 +1,4 @@
-"""The race check of a batch: each access goes to the shadow of its memory, with who knows what.
-
-A write of several threads in one step, as the race check sees it.
-"""
+"""The race check of a batch: each access goes to the shadow of its memory, with who knows what."""
 
 from __future__ import annotations
 
@@ -16,37 +13,19 @@ from gpu_emulator.steps import WARP, Array
 from gpu_emulator.values import Place, Race, RaceSpace
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """`size` bytes each at offsets (n,) into a memory."""
+def _stored(
+    memory: Memory, spots: Array, size: int, values: Array, grain: int
+) -> tuple[Array, Array, Array]:
+    """What was at offsets (n,) before several threads write `size` bytes each there.
 
-    memory: Memory
-    spots: Array
-    size: int
-
-    def at(self, chosen: Array) -> Write:
-        """Some of it."""
-        return replace(self, spots=self.spots[chosen])
-
-    def store(self, values: Array, grain: int) -> Done:
-        before = self.memory.load(self.spots, self.size)
-        self.memory.store(self.spots, values, self.size)
-        now = self.memory.load(self.spots, self.size)
-        lost = _differ(now, values, self.size).reshape(-1)
-        return Done(before, _differ(before, now, min(grain, self.size)).reshape(-1), lost)
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What a write of several threads did.
-
-    `before` (n,) was there; `changes` says which pieces hold other bytes now; `lost` (n,) which of
-    the values are not there now, because another one was written to the same place.
+    Then which pieces hold other bytes now; and which of the values (n,) are not there now, because
+    another one was written to the same place.
     """
-
-    before: Array
-    changes: Array
-    lost: Array
+    before = memory.load(spots, size)
+    memory.store(spots, values, size)
+    now = memory.load(spots, size)
+    lost = _differ(now, values, size).reshape(-1)
+    return before, _differ(before, now, min(grain, size)).reshape(-1), lost
 
 
 def _differ(left: Array, right: Array, size: int) -> Array:
@@ -118,7 +97,7 @@ class RaceWatch(HappensBefore):
             pieces, times = in_pieces(spots, touch.size, self._grain)
             self._shadow.read(pieces, access.repeated(times))
         else:
-            self._watched.everywhere.read(spots, touch.size, access)
+            self._watched.everywhere.read_spots(spots, touch.size, access)
 
     def write(self, touch: Touch, values: Array | None) -> None:
         """Threads are about to write values; None: whatever they are."""
@@ -128,48 +107,45 @@ class RaceWatch(HappensBefore):
         spots, lanes = _chosen(frame, touch.index, touch.active)
         if not len(spots):
             return
-        access = self._access(touch, spots, lanes)
-        write = Write(touch.memory, spots, touch.size)
+        access, memory, size = self._access(touch, spots, lanes), touch.memory, touch.size
         if values is None:
-            self._write(write, access, None)
+            self._write(memory, spots, size, access, None)
             return
         new = np.broadcast_to(values, frame.shape).reshape(-1)[lanes]
-        is_shared = touch.memory is self._shared
-        grain = self._grain if is_shared else self._watched.everywhere.grain
-        effect = write.store(new, grain)
-        if not effect.lost.any():
-            self._write(write, access, effect.changes)
+        grain = self._grain if memory is self._shared else self._watched.everywhere.grain
+        before, changes, lost = _stored(memory, spots, size, new, grain)
+        if not lost.any():
+            self._write(memory, spots, size, access, changes)
             return
         # Some threads write other bytes than others to one place: there warp after warp writes.
-        met = np.isin(spots, spots[effect.lost])
+        met = np.isin(spots, spots[lost])
         alone = np.nonzero(~met)[0]
-        pieces = effect.changes.reshape(len(spots), -1)
-        self._write(write.at(alone), access.at(alone), pieces[alone].reshape(-1))
-        write.memory.store(spots[met], effect.before[met], write.size)
+        pieces = changes.reshape(len(spots), -1)
+        self._write(memory, spots[alone], size, access.at(alone), pieces[alone].reshape(-1))
+        memory.store(spots[met], before[met], size)
         warps = access.ctas * self._agents + access.agents
         threads = np.arange(np.prod(frame.shape))[lanes] % frame.lanes
         for warp in np.unique(warps[met]).tolist():
             own = np.nonzero(met & (warps == warp))[0]
-            part = write.at(own)
-            effect = part.store(new[own], grain)
-            self._write(part, access.at(own), effect.changes)
-            if effect.lost.any() and not access.strength:
-                self._among_lanes(part, new[own], threads[own], effect.lost, access.place)
+            _, changes, lost = _stored(memory, spots[own], size, new[own], grain)
+            self._write(memory, spots[own], size, access.at(own), changes)
+            if lost.any() and not access.strength:
+                self._among_lanes(memory, spots[own], new[own], threads[own], lost, access.place)
 
     def _among_lanes(
-        self, write: Write, values: Array, threads: Array, lost: Array, place: Place
+        self, memory: Memory, spots: Array, values: Array, threads: Array, lost: Array, place: Place
     ) -> None:
         """Lanes of a warp write other bytes to one place by one instruction: no order is defined.
 
         CUDA C++ Programming Guide, "SIMT Architecture": which thread performs the final write.
         """
         first = int(np.nonzero(lost)[0][0])
-        last = int(np.nonzero((write.spots == write.spots[first]) & ~lost)[0][-1])
-        memory, spot = write.memory, int(write.spots[first])
+        last = int(np.nonzero((spots == spots[first]) & ~lost)[0][-1])
+        spot = int(spots[first])
         where = memory.where(spot % memory.stride if memory.stride else spot)
         raw = [np.ascontiguousarray(values[at]).tobytes()[::-1].hex() for at in (first, last)]
         lanes = [int(threads[at]) % WARP for at in (first, last)]
-        count = len(np.unique(write.spots[lost])) * write.size
+        count = len(np.unique(spots[lost])) * values.dtype.itemsize
         words = (
             f"lanes {lanes[0]} and {lanes[1]} of a warp write 0x{raw[0]} and 0x{raw[1]} to {where}"
             f" in one instruction, and either may stay there ({count} bytes)"
@@ -179,11 +155,13 @@ class RaceWatch(HappensBefore):
             Race(kind="lanes", space=space, formal=False, first=place, second=place, what=words)
         )
 
-    def _write(self, write: Write, access: Access, changes: Array | None) -> None:
-        if write.memory is not self._shared:
-            self._watched.everywhere.write_spots(write.spots, write.size, access, changes)
+    def _write(
+        self, memory: Memory, spots: Array, size: int, access: Access, changes: Array | None
+    ) -> None:
+        if memory is not self._shared:
+            self._watched.everywhere.write_spots(spots, size, access, changes)
             return
-        pieces, times = in_pieces(write.spots, write.size, self._grain)
+        pieces, times = in_pieces(spots, size, self._grain)
         self._shadow.write(pieces, access.repeated(times), changes)
 
     def engine(
@@ -199,7 +177,7 @@ class RaceWatch(HappensBefore):
             if writes:
                 everywhere.write_spots(spots, size, access, None)
             else:
-                everywhere.read(spots, size, access)
+                everywhere.read_spots(spots, size, access)
             return
         if space == "shared":
             shadow, (pieces, _) = self._shadow, in_pieces(spots, size, self._grain)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.arithmetic import approximate, inverse_root, packed, pair_of
-from gpu_emulator.numbers.conversion import convert, convert_randomly, pack_integers
+from gpu_emulator.numbers.conversion import convert, convert_both, convert_randomly, pack_integers
 from gpu_emulator.numbers.formats import to_float32
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import BITS, DTYPES, Array, Registers, Step
@@ -289,15 +289,9 @@ def _pair_of_two(line: Binder) -> Step:
 )  # fmt: skip
 def _pair_of_pair(line: Binder) -> Step:
     to, source = (line.parts[name].removesuffix("x2") for name in ("to", "source"))
-    function, width = _conversion(line, to, source), _part_bits(source)
-    part = np.dtype("u2" if width == 16 else "u1")
-
-    def run(a: Array) -> Array:
-        low = (a & a.dtype.type((1 << width) - 1)).astype(part)
-        high = (a >> a.dtype.type(width)).astype(part)
-        return pair_of(function(high), function(low), _part_bits(to))
-
-    return line.computed(run, [_PAIR_KINDS[width]], _PAIR_KINDS[_part_bits(to)])
+    function, widths = _conversion(line, to, source), (_part_bits(source), _part_bits(to))
+    taken, given = (_PAIR_KINDS[width] for width in widths)
+    return line.computed(lambda a: convert_both(a, widths, function), [taken], given)
 
 
 @opcode(f"cvt.rs?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}")

@@ -35,11 +35,12 @@ from gpu_emulator.steps import (
     Registers,
     Run,
     Section,
+    SectionEntry,
     Step,
+    entry_of,
     laid_out,
-    merging,
 )
-from gpu_emulator.values import NotExecutable, Place
+from gpu_emulator.values import NotExecutable
 
 _LEAVES = ("ret", "exit")
 _BRANCHES = ("bra", "brx", *_LEAVES)
@@ -50,13 +51,21 @@ class Block:
     """Lines without a way in or out between them.
 
     `next` is the block that follows where no branch is taken, None after `exit`. `branch` is the
-    line that may leave it, the last one, not among `lines`; `targets` its blocks.
+    line that may leave it, the last one, not among `lines`; `targets` its blocks. Of each line
+    there are the step, and the slots that it touches and reads; of the branch what it reads.
     """
 
     lines: list[PtxLine] = field(default_factory=list)
     branch: PtxLine | None = None
     targets: list[int] = field(default_factory=list)
     next: int | None = None
+    steps: list[Step] = field(default_factory=list)
+    touched: list[set[int]] = field(default_factory=list)
+    reads: list[set[int]] = field(default_factory=list)
+    meeting: Reader | None = None
+    predicate: int | None = None
+    table: Reader | None = None
+    branch_touches: set[int] = field(default_factory=set)
 
     @property
     def successors(self) -> list[int]:
@@ -286,14 +295,16 @@ def _decode(listing: EntryListing) -> Program:
     if unknown:
         raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
     slots = PtxSlots(listing)
-    drafts = [_draft(slots, block) for block in blocks]
+    for block in blocks:
+        _bind(slots, block)
     if slots.accumulators or slots.late:
-        drafts = [_settling(slots, draft) for draft in drafts]
-    frees, live = _local_slots(slots, drafts)
+        for block in blocks:
+            _settle(slots, block)
+    frees, live = _local_slots(slots, blocks)
     points = meeting_points([block.successors for block in blocks])
     sections = tuple(
-        _section(slots, draft, free, number, point)
-        for number, (draft, free, point) in enumerate(zip(drafts, frees, points, strict=True))
+        _section(slots, block, free, number, point)
+        for number, (block, free, point) in enumerate(zip(blocks, frees, points, strict=True))
     )
     dynamic = next((v for v in listing.variables if v.space == "shared" and v.is_extern), None)
     shared, shared_end = _placed(listing, "shared", SHARED_BASE)
@@ -316,22 +327,7 @@ def _placed(listing: EntryListing, space: str, start: int) -> tuple[list[Region]
     return laid_out(((v.name, v.size, v.align) for v in own), start)
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A block's steps, the slots that each touches and reads, and what its branch reads."""
-
-    block: Block
-    steps: list[Step]
-    touched: list[set[int]]
-    reads: list[frozenset[int]]
-    meeting: Reader | None
-    predicate: int | None
-    table: Reader | None
-    branch_touches: set[int]
-
-
-def _draft(slots: PtxSlots, block: Block) -> _Draft:
-    steps, touched, reads, meeting = [], [], [], None
+def _bind(slots: PtxSlots, block: Block) -> None:
     for line in block.lines:
         match = find_row(line.opcode)
         assert match is not None
@@ -344,24 +340,21 @@ def _draft(slots: PtxSlots, block: Block) -> _Draft:
         except Exception as error:
             raise binder.refuse(f"cannot be decoded: {error!r}") from error
         if row.meets:
-            meeting = binder.meeting or (lambda _: EVERYONE)
-        steps.append(step)
-        reads.append(frozenset(binder.touched.union(step.writes if step.reads_old else ())))
-        binder.touched.update(step.writes)
-        touched.append(binder.touched)
-    branch, branch_touches = block.branch, set[int]()
-    predicate, table = None, None
+            block.meeting = binder.meeting or (lambda _: EVERYONE)
+        block.steps.append(step)
+        block.reads.append(binder.touched)
+        block.touched.append(binder.touched.union(step.writes))
+    branch = block.branch
     if branch and branch.guard:
-        predicate = slots.register(branch.guard)
-        branch_touches.add(predicate)
+        block.predicate = slots.register(branch.guard)
+        block.branch_touches.add(block.predicate)
     if branch and branch.base == "brx":
         binder = Binder(slots, branch, {})
-        table = binder.read(0, "u32")
-        branch_touches |= binder.touched
-    return _Draft(block, steps, touched, reads, meeting, predicate, table, branch_touches)
+        block.table = binder.read(0, "u32")
+        block.branch_touches |= binder.touched
 
 
-def _settling(slots: PtxSlots, draft: _Draft) -> _Draft:
+def _settle(slots: PtxSlots, block: Block) -> None:
     """Complete what is to write registers before another instruction touches them.
 
     The manual asks for the wait first; but compilers read accumulators of `wgmma` and results of
@@ -382,15 +375,13 @@ def _settling(slots: PtxSlots, draft: _Draft) -> _Draft:
         return run
 
     late = (("wgmma", slots.accumulators), ("tcgen05.ld", slots.late))
-    steps = []
-    for step, touched, line in zip(draft.steps, draft.touched, draft.block.lines, strict=True):
+    for step, touched, line in zip(block.steps, block.touched, block.lines, strict=True):
         kinds = [k for k, some in late if touched & some and not line.opcode.startswith(k)]
-        steps.append(replace(step, prelude=settle(kinds, touched)) if kinds else step)
-    return replace(draft, steps=steps)
+        step.prelude = settle(kinds, touched) if kinds else None
 
 
 def _local_slots(
-    slots: PtxSlots, drafts: Sequence[_Draft]
+    slots: PtxSlots, blocks: Sequence[Block]
 ) -> tuple[list[dict[int, list[int]]], int]:
     """For each block the slots to free behind each step, and how many arrays live at most.
 
@@ -398,17 +389,17 @@ def _local_slots(
     """
     owners: dict[int, int] = {}
     shared_by_blocks: set[int] = slots.accumulators | slots.late
-    for number, draft in enumerate(drafts):
-        for slot in set().union(*draft.touched, draft.branch_touches):
+    for number, block in enumerate(blocks):
+        for slot in set().union(*block.touched, block.branch_touches):
             if owners.setdefault(slot, number) != number:
                 shared_by_blocks.add(slot)
     frees: list[dict[int, list[int]]] = []
     most = 0
-    for draft in drafts:
+    for block in blocks:
         last: dict[int, int] = {}
         first: dict[int, int] = {}
-        carried: set[int] = set(draft.branch_touches)
-        for number, (step, touched) in enumerate(zip(draft.steps, draft.touched, strict=True)):
+        carried: set[int] = set(block.branch_touches)
+        for number, (step, touched) in enumerate(zip(block.steps, block.touched, strict=True)):
             for slot in touched:
                 if slot not in first:
                     first[slot] = number
@@ -423,7 +414,7 @@ def _local_slots(
         frees.append(free)
         alive = peak = 0
         starts = Counter(first[slot] for slot in local)
-        for number in range(len(draft.steps)):
+        for number in range(len(block.steps)):
             alive += starts[number]
             peak = max(peak, alive)
             alive -= len(free.get(number, ()))
@@ -433,31 +424,26 @@ def _local_slots(
 
 
 def _section(
-    slots: PtxSlots, draft: _Draft, free: dict[int, list[int]], number: int, meets_at: int | None
+    slots: PtxSlots, block: Block, free: dict[int, list[int]], number: int, meets_at: int | None
 ) -> Section:
-    block, branch = draft.block, draft.block.branch
-    # For all threads, for some, the place, slots that are read, slots that are written.
-    entries: list[tuple[Run, Run, Place, frozenset[int], tuple[int, ...]]] = []
+    branch = block.branch
+    entries: list[SectionEntry] = []
     dead: list[int] = []
-    for at, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
+    steps = zip(block.steps, block.lines, block.reads, strict=True)
+    for at, (step, line, reads) in enumerate(steps):
         if step.prelude is not None:
-            entries.append((step.prelude, step.prelude, line.place, frozenset(), ()))
-        part = merging(step) if step.is_pure else step.run
-        entries.append((step.run, part, line.place, draft.reads[at], step.writes))
+            entries.append(entry_of(Step(step.prelude), line.place, ()))
+        entries.append(entry_of(step, line.place, reads))
         dead += free.get(at, [])
         if len(dead) >= _FREE_EVERY:
-            release = _freeing(slots, dead)
-            entries.append((release, release, line.place, frozenset(), ()))
+            entries.append(entry_of(Step(_freeing(slots, dead)), line.place, ()))
             dead = []
-    whole, parts, places, reads, writes = zip(*entries, strict=True) if entries else [()] * 5
-    return Section(
-        whole=whole, part=parts, places=places, reads=reads, writes=writes,
-        count=len(block.lines) + (branch is not None),
-        targets=tuple(block.targets), following=block.next, predicate=draft.predicate,
-        is_negated=bool(branch and branch.is_negated), table=draft.table,
-        leaves=bool(branch and branch.base in _LEAVES),
-        meeting=draft.meeting, number=number, meets_at=meets_at,
-        branch=branch.place if branch else None,
+    return Section.of(
+        entries, count=len(block.lines) + (branch is not None), targets=tuple(block.targets),
+        following=block.next, predicate=block.predicate,
+        is_negated=bool(branch and branch.is_negated), table=block.table,
+        leaves=bool(branch and branch.base in _LEAVES), meeting=block.meeting, number=number,
+        meets_at=meets_at, branch=branch.place if branch else None,
         # Instructions that all threads of a warp execute together (PTX ISA: `.aligned`, `bar`).
         aligned=next(
             (

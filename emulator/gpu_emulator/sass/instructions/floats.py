@@ -28,7 +28,7 @@ from gpu_emulator.numbers.arithmetic import (
     packed,
     pair_of,
 )
-from gpu_emulator.numbers.conversion import convert, convert_randomly
+from gpu_emulator.numbers.conversion import convert, convert_both, convert_randomly
 from gpu_emulator.numbers.formats import from_float64
 from gpu_emulator.sass.binder import Binder, bound, computed, immediate, opcode
 from gpu_emulator.sass.listing import Operand
@@ -669,15 +669,9 @@ def _pair_of_two(line: Binder, to: str, width: int) -> Step:
 def _pair_of_pair(
     line: Binder, to: str, source: str, widths: tuple[int, int], read: Reader
 ) -> Step:
-    """Both parts of a register, of as many bits as the second width, to the first."""
-    own, width = widths
-    function, part = _conversion(line, to, source), np.dtype(f"u{width // 8}")
-
-    def run(a: Array) -> Array:
-        low, high = (function((a >> a.dtype.type(n)).astype(part)) for n in (0, width))
-        return pair_of(high, low, own).astype(np.uint32)
-
-    return _step(line, run, [read])
+    """Both parts of a register, of as many bits as the first width, to the second."""
+    function = _conversion(line, to, source)
+    return _step(line, lambda a: convert_both(a, widths, function).astype(np.uint32), [read])
 
 
 def _singles(line: Binder) -> list[Reader]:
@@ -744,7 +738,7 @@ def _octets_of_halves(line: Binder) -> Step:
         raise line.refuse()
     _only_zero(line, line.operands[2])
     to, source = _SMALL[line.parts["to"]], _FORMATS[line.parts["source"]]
-    return _pair_of_pair(line, to, source, (8, 16), line.read(line.operands[1], "b32"))
+    return _pair_of_pair(line, to, source, (16, 8), line.read(line.operands[1], "b32"))
 
 
 # 0x7f7f, as an f32 in the listing: 1 and 1, of ue8m0.
@@ -760,7 +754,7 @@ def _halves_of_octets(line: Binder) -> Step:
     if len(line.operands) not in (2, 3) or any(x.text != _ONES for x in line.operands[2:]):
         raise line.refuse()
     to, source = _FORMATS[line.parts["to"]], _SMALL[line.parts["source"]]
-    return _pair_of_pair(line, to, source, (16, 8), _part(line, line.operands[1], 16))
+    return _pair_of_pair(line, to, source, (8, 16), _part(line, line.operands[1], 16))
 
 
 @opcode(f"F2IP.U8.F32{_TO_WHOLE}.NTZ", evidence=f"PTX ISA: cvt.sat.u8.f32; {_FORMS}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -74,9 +75,14 @@ def _add(line: Binder) -> Step:
     return bound(line, form, function)
 
 
-@computed("VIADD", signature="b32 = -b32 -b32", evidence="PTX ISA: add")
-def _add_two(a: Array, b: Array) -> Array:
-    return a + b
+computed("VIADD", signature="b32 = -b32 -b32", evidence="PTX ISA: add")(np.add)
+computed("VIADD.16x2", signature="b32 = b32 b32", evidence="PTX ISA: add.u16x2")(
+    partial(packed, np.add, 16)
+)
+computed(
+    "UIADD3.64", signature="b64 PT? PT? = -s64 -s64 -s64",
+    evidence="PTX ISA: add.u64, of which ptxas 13.5.37 makes it",
+)(lambda a, b, c: a + b + c)  # fmt: skip
 
 
 @opcode("VIADD|UVIADD.S32.ISAT", evidence="PTX ISA: add.sat, sub.sat")
@@ -108,19 +114,6 @@ def _add_wide(line: Binder) -> Step:
         return total, over
 
     return bound(line, f"b64 pred? = ~s64 ~s64{' pred' if line.parts['x'] else ''}", function)
-
-
-@computed("VIADD.16x2", signature="b32 = b32 b32", evidence="PTX ISA: add.u16x2")
-def _add_halves(a: Array, b: Array) -> Array:
-    return packed(np.add, 16, a, b)
-
-
-@computed(
-    "UIADD3.64", signature="b64 PT? PT? = -s64 -s64 -s64",
-    evidence="PTX ISA: add.u64, of which ptxas 13.5.37 makes it",
-)  # fmt: skip
-def _add_three_wide(a: Array, b: Array, c: Array) -> Array:
-    return a + b + c
 
 
 @opcode(
