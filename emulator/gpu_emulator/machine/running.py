@@ -129,22 +129,39 @@ def run_batch(
     OutOfBudget where the limit is reached.
     """
     runners = [_Runner(sections, frame, limit) for frame in batch.frames]
-    rounds = _Rounds(runners, batch)
-    let_go = _Repeats()
+    schedule, repeats, let_go = batch.schedule, _Repeats(), _Repeats()
+    may_repeat = "random" not in (schedule.warps, schedule.completion)
+
+    def state() -> Iterator[Array]:
+        for runner in runners:
+            yield from runner.state()
+            yield runner.whose_turn()
+        yield batch.barriers.arrived
+        yield batch.barriers.cluster_arrived
+
+    def rest() -> bytes:
+        memories = [memory.data for memory in batch.memories.values()]
+        return digest(*memories, *batch.tensor_words)
+
+    rounds = 0
     while True:
         progress = False
         heard(batch.executed)
-        ordered = runners[::-1] if batch.schedule.warps == "last" else runners
-        if batch.schedule.warps == "random":
-            ordered = [runners[number] for number in batch.random.permutation(len(runners))]
+        ordered = runners[::-1] if schedule.warps == "last" else runners
+        if schedule.warps == "random":
+            ordered = [runners[place] for place in batch.random.permutation(len(runners))]
         for runner in ordered:
             if runner.turn():
                 progress = True
                 # Who spins must not keep out the warp that it waits for.
-                if batch.schedule.warps in ("first", "last") and not runner.is_spent:
+                if schedule.warps in ("first", "last") and not runner.is_spent:
                     break
-        if progress and not rounds.repeat():
-            continue
+        if progress:
+            # Whether all is as it was before: registers, memory, and who is where.
+            rounds += 1
+            is_due = rounds % _LOOK == 0 or any(runner.is_spent for runner in runners)
+            if not (is_due and may_repeat and repeats.look(state(), rest)):
+                continue
         if all(runner.frame.is_done for runner in runners):
             batch.asynchrony.finish()
             return None
@@ -153,13 +170,24 @@ def run_batch(
         released = batch.barriers.complete_cluster() or released
         if released:
             let_go = _Repeats()
-        elif batch.is_tested and not let_go.look(*rounds.state()):
+        elif batch.is_tested and not let_go.look(state(), rest):
             # Who only tests a barrier goes on, until that has changed nothing.
             batch.patience += 1
         elif progress:
-            return rounds.trouble(sections)
+            return _without_end(sections, set().union(*(runner.ran for runner in runners)))
         else:
             raise hang(sections, batch)
+
+
+def _without_end(sections: Sequence[Section], blocks: set[int]) -> Trouble:
+    """What the blocks do, and what they read of global memory, or else the branch back."""
+    ran = [sections[number] for number in sorted(blocks)]
+    places = [place for section in ran for place in section.places]
+    polls = next((place for place in places if _POLLS.match(place.instruction)), None)
+    if polls:
+        return Trouble("wait without end: nothing changes what they read", "hang", polls)
+    back = next((section.branch for section in reversed(ran) if section.branch), None)
+    return Trouble("loop without end", "hang", back or next(iter(places), None))
 
 
 # A load of global memory or an atomic operation, of PTX and of SASS.
@@ -185,48 +213,6 @@ class _Repeats:
         if self._looks & (self._looks - 1) == 0:
             self._before, self._rest = list(map(np.array, state)), rest()
         return False
-
-
-class _Rounds:
-    """Tells of a batch whether all is as it was before: registers, memory, and who is where."""
-
-    def __init__(self, runners: Sequence[_Runner], batch: Batch) -> None:
-        self._runners, self._batch = runners, batch
-        self._repeats = _Repeats()
-        self._count = 0
-
-    def repeat(self) -> bool:
-        schedule = self._batch.schedule
-        self._count += 1
-        is_due = self._count % _LOOK == 0 or any(runner.is_spent for runner in self._runners)
-        if not is_due or "random" in (schedule.warps, schedule.completion):
-            return False
-        return self._repeats.look(*self.state())
-
-    def state(self) -> tuple[Iterator[Array], Callable[[], bytes]]:
-        """What has to be equal, and a hash of the rest."""
-        return self._parts(), self._hash
-
-    def trouble(self, sections: Sequence[Section]) -> Trouble:
-        """What the blocks do, and what they read of global memory, or else the branch back."""
-        ran = [sections[n] for n in sorted(set().union(*(own.ran for own in self._runners)))]
-        places = [place for section in ran for place in section.places]
-        polls = next((place for place in places if _POLLS.match(place.instruction)), None)
-        if polls:
-            return Trouble("wait without end: nothing changes what they read", "hang", polls)
-        back = next((section.branch for section in reversed(ran) if section.branch), None)
-        return Trouble("loop without end", "hang", back or next(iter(places), None))
-
-    def _parts(self) -> Iterator[Array]:
-        for runner in self._runners:
-            yield from runner.state()
-            yield runner.whose_turn()
-        yield self._batch.barriers.arrived
-        yield self._batch.barriers.cluster_arrived
-
-    def _hash(self) -> bytes:
-        memories = [memory.data for memory in self._batch.memories.values()]
-        return digest(*memories, *self._batch.tensor_words)
 
 
 def digest(*arrays: Array) -> bytes:

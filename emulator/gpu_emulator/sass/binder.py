@@ -235,7 +235,11 @@ class Binder:
         return read
 
     def word_around(self, operand: Operand) -> Callable[[Registers], tuple[Array, Array]]:
-        """The word of a constant bank in which an indexed address lies, and the address."""
+        """The word of a constant bank in which an address lies, and the address."""
+        if operand.base in ("RZ", "URZ", ""):
+            word = self._constant(replace(operand, offset=operand.offset & ~3), 32)
+            where = np.array([[operand.offset]])
+            return lambda registers: (word(registers), where)
         bank = operand.number or 0
         slot, index = bank_slot(bank), self._bits(read_operand(operand.base), 32)
         self.reads.add(slot)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -135,20 +136,24 @@ class _Symbol:
     is_entry: bool
 
 
-def entry_names(elf: bytes) -> list[str]:
-    """The names of the entries of a cubin; NotExecutable if it cannot be read."""
+@contextmanager
+def _reading() -> Iterator[None]:
     try:
-        return [symbol.name for symbol in _entries(_symbols(elf))]
+        yield
     except (struct.error, LookupError, ValueError) as error:
         raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
+
+
+def entry_names(elf: bytes) -> list[str]:
+    """The names of the entries of a cubin; NotExecutable if it cannot be read."""
+    with _reading():
+        return [symbol.name for symbol in _entries(_symbols(elf))]
 
 
 def code_bytes(elf: bytes) -> dict[str, bytes]:
     """The code of each entry and function in which nothing is filled in when it is loaded."""
-    try:
+    with _reading():
         sections = _sections(elf)
-    except (struct.error, LookupError, ValueError) as error:
-        raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
     filled = {one.target for one in sections if one.kind in (_RELOCATIONS, _PLAIN) and one.data}
     return {
         section.name.removeprefix(_CODE): section.data
@@ -163,10 +168,8 @@ def _entries(symbols: list[_Symbol]) -> list[_Symbol]:
 
 def read_entry(elf: bytes, name: str | None) -> CubinEntry:
     """An entry of a cubin; None: the only one. NotExecutable where there is none."""
-    try:
+    with _reading():
         return _entry(_sections(elf), _symbols(elf), name)
-    except (struct.error, LookupError, ValueError) as error:
-        raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
 
 
 @lru_cache(maxsize=4)

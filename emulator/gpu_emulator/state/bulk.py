@@ -120,43 +120,34 @@ def begin_load(
     `values`: where to, where from, how many bytes, the mbarrier. `ranks`: a mask of the CTAs of the
     cluster that get it (None: that of the address). A reduction changes elements of `unit` bytes.
     """
-    asynchrony = registers[0].batch.asynchrony
+    batch, noun = registers[0].batch, "a bulk copy"
+    memories = batch.memories
+
+    def load(
+        issue: Issue, taken: Sequence[Array], masks: Array | None, size: int, _: object
+    ) -> None:
+        target, source, signal = taken
+        for own, members, rank in issue.targets(masks):
+            locate = own.in_global if space == "global" else own.in_shared
+            where = locate(source[members], size, noun)
+            index = own.in_shared(batch.at_rank(target[members], rank), size, noun)
+            if change is None:
+                copied(memories["shared"], index, memories[space], where)
+                own.watched("shared", index[:, ::4], 4, writes=True)
+            else:
+                values = memories[space].load(where[:, ::unit], unit)
+                _changed(memories["shared"], index[:, ::unit], values, unit, change)
+            own.watched(space, where[:, ::4], 4, writes=False)
+            own.signalled(batch.at_rank(signal[members], rank), size)
+
     for issue in issues(registers):
         target, source, sizes, signal = map(issue.taken, values)
         masks = None if ranks is None else issue.taken(ranks)
         for size, same in _by_size(target, source, sizes):
             taken = (target[same], source[same], signal[same])
             chosen = None if masks is None else masks[same]
-            effect = partial(_load_bytes, issue.of(same), taken, size, chosen, space, unit, change)
-            slot = int(signal[same][0]) & RANK
-            asynchrony.launch(registers[0], effect, slot=slot)
-
-
-def _load_bytes(
-    issue: Issue,
-    taken: Sequence[Array],
-    size: int,
-    ranks: Array | None,
-    space: str,
-    unit: int,
-    change: Change | None,
-    _: object,
-) -> None:
-    batch, noun = issue.frame.batch, "a bulk copy"
-    memories = batch.memories
-    target, source, signal = taken
-    for own, members, rank in issue.targets(ranks):
-        locate = own.in_global if space == "global" else own.in_shared
-        where = locate(source[members], size, noun)
-        index = own.in_shared(batch.at_rank(target[members], rank), size, noun)
-        if change is None:
-            copied(memories["shared"], index, memories[space], where)
-            own.watched("shared", index[:, ::4], 4, writes=True)
-        else:
-            values = memories[space].load(where[:, ::unit], unit)
-            _changed(memories["shared"], index[:, ::unit], values, unit, change)
-        own.watched(space, where[:, ::4], 4, writes=False)
-        own.signalled(batch.at_rank(signal[members], rank), size)
+            effect = partial(load, issue.of(same), taken, chosen, size)
+            batch.asynchrony.launch(registers[0], effect, slot=int(signal[same][0]) & RANK)
 
 
 def begin_store(
@@ -166,28 +157,26 @@ def begin_store(
 
     A reduction changes elements of `unit` bytes.
     """
+    memories, noun = registers[0].batch.memories, "a bulk store"
+
+    def read(issue: Issue, source: Array, size: int) -> Array:
+        index = issue.in_shared(source, size, noun)
+        issue.watched("shared", index[:, ::4], 4, writes=False)
+        return memories["shared"].load(index[:, ::unit], unit)
+
+    def write(issue: Issue, target: Array, size: int, values: Array) -> None:
+        whole = issue.in_global(target, size, noun)
+        if change is None:
+            issue.watched("global", whole[:, ::4], 4, writes=True)
+        _changed(memories["global"], whole[:, ::unit], values, unit, change)
+
     for issue in issues(registers):
         target, source, sizes = map(issue.taken, values)
         for size, same in _by_size(target, source, sizes):
             own = issue.of(same)
-            read = partial(_read_bytes, own, source[same], size, unit)
-            _stored(own, read, partial(_write_bytes, own, target[same], size, unit, change))
-
-
-def _read_bytes(issue: Issue, source: Array, size: int, unit: int) -> Array:
-    index = issue.in_shared(source, size, "a bulk store")
-    issue.watched("shared", index[:, ::4], 4, writes=False)
-    return issue.frame.batch.memories["shared"].load(index[:, ::unit], unit)
-
-
-def _write_bytes(
-    issue: Issue, target: Array, size: int, unit: int, change: Change | None, values: Array
-) -> None:
-    memory = issue.frame.batch.memories["global"]
-    whole = issue.in_global(target, size, "a bulk store")
-    if change is None:
-        issue.watched("global", whole[:, ::4], 4, writes=True)
-    _changed(memory, whole[:, ::unit], values, unit, change)
+            _stored(
+                own, partial(read, own, source[same], size), partial(write, own, target[same], size)
+            )
 
 
 def _changed(memory: Memory, index: Array, values: Array, unit: int, change: Change | None) -> None:
@@ -251,44 +240,39 @@ def begin_tile_load(
     `begin_load`. `is_gather`: of four rows.
     """
     frame: Frame = registers[0]
+    batch, memories = frame.batch, frame.batch.memories
+
+    def load(
+        issue: Issue, tile: TileMap, taken: Sequence[Array], masks: Array | None, _: object
+    ) -> None:
+        corners, target, signal = taken
+        size = tile.element_bytes
+        address, inside = _elements(tile, corners, is_gather=is_gather)
+        offset = address - memories["global"].base
+        if inside.any():
+            memories["global"].check(offset[inside], size, "a tensor copy")
+            for number, (spots, here) in enumerate(zip(offset, inside, strict=True)):
+                one = issue.of(np.array([number]))
+                one.watched("global", spots[here][None], size, writes=False)
+        elements = memories["global"].load(np.where(inside, offset, 0), size)
+        data = tiles.loaded(tile, elements, inside)
+        for own, members, rank in issue.targets(masks):
+            index = _tile_places(own, tile, batch.at_rank(target[members], rank), data.shape[1])
+            own.watched("shared", index, size, writes=True)
+            memories["shared"].store(index, data[members], size)
+            count = tiles.tile_bytes(tile, rows=4 if is_gather else 1)
+            own.signalled(batch.at_rank(signal[members], rank), count)
+
     for issue in issues(registers):
         target, signal, maps, *axes = map(issue.taken, values)
         masks = None if ranks is None else issue.taken(ranks)
         corners = np.stack(axes, axis=1)
         for tile, same in _by_tile(frame, maps):
+            taken = (corners[same], target[same], signal[same])
             effect = partial(
-                _load_tile, issue.of(same), tile, (corners[same], target[same], signal[same]),
-                None if masks is None else masks[same], is_gather=is_gather,
-            )  # fmt: skip
-            slot = int(signal[same][0]) & RANK
-            frame.batch.asynchrony.launch(frame, effect, slot=slot)
-
-
-def _load_tile(
-    issue: Issue,
-    tile: TileMap,
-    taken: Sequence[Array],
-    ranks: Array | None,
-    _: object,
-    *,
-    is_gather: bool,
-) -> None:
-    corners, target, signal = taken
-    batch, size = issue.frame.batch, tile.element_bytes
-    memories = batch.memories
-    address, inside = _elements(tile, corners, is_gather=is_gather)
-    offset = address - memories["global"].base
-    if inside.any():
-        memories["global"].check(offset[inside], size, "a tensor copy")
-        for number, (spots, here) in enumerate(zip(offset, inside, strict=True)):
-            issue.of(np.array([number])).watched("global", spots[here][None], size, writes=False)
-    data = tiles.loaded(tile, memories["global"].load(np.where(inside, offset, 0), size), inside)
-    for own, members, rank in issue.targets(ranks):
-        index = _tile_places(own, tile, batch.at_rank(target[members], rank), data.shape[1])
-        own.watched("shared", index, size, writes=True)
-        memories["shared"].store(index, data[members], size)
-        count = tiles.tile_bytes(tile, rows=4 if is_gather else 1)
-        own.signalled(batch.at_rank(signal[members], rank), count)
+                load, issue.of(same), tile, taken, None if masks is None else masks[same]
+            )
+            batch.asynchrony.launch(frame, effect, slot=int(signal[same][0]) & RANK)
 
 
 def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array, Array]:
@@ -327,38 +311,37 @@ def begin_tile_store(
     rows.
     """
     frame: Frame = registers[0]
+    memories = frame.batch.memories
+
+    def read(issue: Issue, tile: TileMap, start: Array) -> Array:
+        size = tile.element_bytes
+        count = tiles.tile_bytes(tile, rows=4 if is_scatter else 1) // size
+        places = _tile_places(issue, tile, start, count)
+        issue.watched("shared", places, size, writes=False)
+        return memories["shared"].load(places, size)
+
+    def write(issue: Issue, tile: TileMap, corners: Array, data: Array) -> None:
+        memory: Memory = memories["global"]
+        address, inside = _elements(tile, corners, is_gather=is_scatter)
+        size, offset = tile.element_bytes, address - memory.base
+        for number, (where, valid, values) in enumerate(zip(offset, inside, data, strict=True)):
+            if not valid.any():
+                continue
+            places, new = where[valid], values[valid]
+            memory.check(places, size, "a tensor copy")
+            if operation:
+                new = tiles.reduced(tile, operation, memory.load(places, size), new)
+            else:
+                issue.of(np.array([number])).watched("global", places[None], size, writes=True)
+            memory.store(places, new, size)
+
     for issue in issues(registers):
         source, maps, *axes = map(issue.taken, values)
         corners = np.stack(axes, axis=1)
         for tile, same in _by_tile(frame, maps):
             own = issue.of(same)
-            read = partial(_read_tile, own, tile, source[same], 4 if is_scatter else 1)
-            write = partial(_write_tile, own, tile, corners[same], operation)
-            _stored(own, read, partial(write, is_scatter=is_scatter))
-
-
-def _read_tile(issue: Issue, tile: TileMap, start: Array, rows: int) -> Array:
-    count = tiles.tile_bytes(tile, rows=rows) // tile.element_bytes
-    places = _tile_places(issue, tile, start, count)
-    issue.watched("shared", places, tile.element_bytes, writes=False)
-    return issue.frame.batch.memories["shared"].load(places, tile.element_bytes)
-
-
-def _write_tile(
-    issue: Issue, tile: TileMap, corners: Array, operation: str, data: Array, *, is_scatter: bool
-) -> None:
-    memory: Memory = issue.frame.batch.memories["global"]
-    address, inside = _elements(tile, corners, is_gather=is_scatter)
-    size = tile.element_bytes
-    offset = address - memory.base
-    for number, (where, valid, values) in enumerate(zip(offset, inside, data, strict=True)):
-        if not valid.any():
-            continue
-        places = where[valid]
-        memory.check(places, size, "a tensor copy")
-        new = values[valid]
-        if operation:
-            new = tiles.reduced(tile, operation, memory.load(places, size), new)
-        else:
-            issue.of(np.array([number])).watched("global", places[None], size, writes=True)
-        memory.store(places, new, size)
+            _stored(
+                own,
+                partial(read, own, tile, source[same]),
+                partial(write, own, tile, corners[same]),
+            )

@@ -136,63 +136,49 @@ without_effect("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread
     f"tcgen05.mma.{_GROUP}.{{kind:kind::f16|kind::tf32|kind::f8f6f4|kind::i8}}",
     "tcgen05.mma.ws.{group:cta_group::1}.{kind:kind::f16|kind::tf32|kind::f8f6f4|kind::i8}",
 )  # fmt: skip
-def _multiply(line: Binder) -> Step:
-    """Operands: [D], A, descriptor of B, instruction, (lanes that are off), enable, (shift)."""
-    in_tensor = line.operand(1).startswith("[")
-    is_ws = ".ws." in line.line.opcode
-    disabled: list[Reader] = []
-    enable_at = 4
-    if line.count > 4 and line.operand(4).startswith("{"):
-        disabled = line.sources(4, "b32")
-        enable_at = 5
-    shift = line.constant(enable_at + 1) or 0
-    if is_ws and line.count > enable_at + 1:
-        raise line.refuse("has a zero-column mask, which is not known")
-    readers: list[Reader] = [
-        line.bracketed(0), line.bracketed(1) if in_tensor else line.read(1, "b64"),
-        line.read(2, "b64"), line.read(3, "b32"), line.read(enable_at, "pred"), *disabled,
-    ]  # fmt: skip
-    kind = line.parts["kind"].removeprefix("kind::")
-
-    def multiply(group: Group, values: Sequence[int]) -> None:
-        d, a, b, instruction, enable, *off = values
-        tensor_memory.multiply(
-            group, (d, a, b), tcgen05.decode_instruction(kind, instruction), in_tensor=in_tensor,
-            ws=is_ws, accumulate=bool(enable), scale_input=shift, disabled=off or None,
-        )  # fmt: skip
-
-    return _issued(line, readers, multiply)
-
-
 @opcode(
     f"tcgen05.mma.{_GROUP}.{{kind:kind::mxf8f6f4}}.block_scale?{{vec:scale_vec::1X|block32}}",
     f"tcgen05.mma.{_GROUP}.{{kind:kind::mxf4}}.block_scale?{{vec:scale_vec::2X|block32}}",
     f"tcgen05.mma.{_GROUP}.{{kind:kind::mxf4nvf4}}.block_scale"
     ".{vec:scale_vec::2X|scale_vec::4X|block16|block32}",
 )  # fmt: skip
-def _multiply_scaled(line: Binder) -> Step:
-    """Operands: [D], A, descriptor of B, instruction, [scales of A], [scales of B], enable."""
-    in_tensor = line.operand(1).startswith("[")
+def _multiply(line: Binder) -> Step:
+    """Operands: [D], A, descriptor of B, instruction, others, enable, (shift).
+
+    The others are lanes that are off, or [scales of A] and [scales of B].
+    """
+    in_tensor, is_ws = line.operand(1).startswith("["), ".ws." in line.line.opcode
+    kind = line.parts["kind"].removeprefix("kind::")
+    is_scaled = kind.startswith("mx")
+    more: list[Reader] = []
+    enable_at, shift, blocks = 4, 0, 0
+    if is_scaled:
+        enable_at, more = 6, [line.bracketed(4), line.bracketed(5)]
+        default = {"mxf8f6f4": 1, "mxf4": 2}.get(kind, 4)
+        named = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4, "block16": 4}
+        vector = line.parts["vec"]
+        blocks = named.get(vector, 2 if kind == "mxf4nvf4" and vector else default)
+    else:
+        if line.count > 4 and line.operand(4).startswith("{"):
+            enable_at, more = 5, line.sources(4, "b32")
+        shift = line.constant(enable_at + 1) or 0
+        if is_ws and line.count > enable_at + 1:
+            raise line.refuse("has a zero-column mask, which is not known")
     readers: list[Reader] = [
         line.bracketed(0), line.bracketed(1) if in_tensor else line.read(1, "b64"),
-        line.read(2, "b64"), line.read(3, "b32"), line.read(6, "pred"), line.bracketed(4),
-        line.bracketed(5),
+        line.read(2, "b64"), line.read(3, "b32"), line.read(enable_at, "pred"), *more,
     ]  # fmt: skip
-    kind = line.parts["kind"].removeprefix("kind::")
-    default = {"mxf8f6f4": 1, "mxf4": 2}.get(kind, 4)
-    named = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4, "block16": 4}
-    blocks = named.get(
-        line.parts["vec"], 2 if kind == "mxf4nvf4" and line.parts["vec"] else default
-    )
 
     def multiply(group: Group, values: Sequence[int]) -> None:
-        d, a, b, instruction, enable, scale_a, scale_b = values
-        scales = tcgen05.Scales(
-            a_column=address_parts(scale_a)[1], b_column=address_parts(scale_b)[1], blocks=blocks
-        )
+        d, a, b, instruction, enable, *own = values
+        scales = None
+        if is_scaled:
+            columns = [address_parts(address)[1] for address in own]
+            scales = tcgen05.Scales(a_column=columns[0], b_column=columns[1], blocks=blocks)
         tensor_memory.multiply(
             group, (d, a, b), tcgen05.decode_instruction(kind, instruction), in_tensor=in_tensor,
-            ws=False, accumulate=bool(enable), scales=scales,
+            ws=is_ws, accumulate=bool(enable), scale_input=shift, scales=scales,
+            disabled=None if is_scaled else own or None,
         )  # fmt: skip
 
     return _issued(line, readers, multiply)

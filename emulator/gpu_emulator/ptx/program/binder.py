@@ -41,7 +41,7 @@ from gpu_emulator.steps import (
     is_signed,
     under,
 )
-from gpu_emulator.values import NotExecutable, Place
+from gpu_emulator.values import NotExecutable
 
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*([^\[\]]+)|(-[^\[\]]+))?\]\Z")
 _SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*([+-].+)?\Z")
@@ -136,16 +136,12 @@ class Binder:
         return len(self.line.operands)
 
     @property
-    def place(self) -> Place:
-        return self.line.place
-
-    @property
     def base(self) -> str:
         """The first word of the opcode."""
         return self.line.base
 
     def refuse(self, why: str) -> NotExecutable:
-        return NotExecutable(f"PTX line {self.place.ptx_line}: {self.place.instruction} {why}")
+        return self.line.refuse(why)
 
     def operand(self, number: int) -> str:
         if number >= self.count:

@@ -111,8 +111,7 @@ def _destinations(line: PtxLine, listing: EntryListing) -> Sequence[str]:
     if line.base not in ("bra", "brx"):
         return ()
     if len(line.operands) < (1 if line.base == "bra" else 2):
-        where = f"PTX line {line.place.ptx_line}: {line.place.instruction}"
-        raise NotExecutable(f"{where} does not say where to go")
+        raise line.refuse("does not say where to go")
     if line.base == "bra":
         return line.operands[:1]
     if line.operands[1] not in listing.tables:

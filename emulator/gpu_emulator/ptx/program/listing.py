@@ -124,6 +124,9 @@ class PtxLine:
     def base(self) -> str:
         return self.opcode.split(".", 1)[0]
 
+    def refuse(self, why: str) -> NotExecutable:
+        return NotExecutable(f"PTX line {self.place.ptx_line}: {self.place.instruction} {why}")
+
 
 @dataclass(slots=True)
 class EntryListing(Entry):
@@ -236,10 +239,8 @@ class _Reader:
         ins = [parameter.text for parameter in head.parameters]
         arguments, results = len(call.arguments), len(call.results)
         if (arguments, results) != (len(ins), len(outs)):
-            raise NotExecutable(
-                f"PTX line {line.place.ptx_line}: {line.place.instruction} has {arguments}"
-                f" arguments and {results} results, and {name} {len(ins)} and {len(outs)}"
-            )
+            own = f"has {arguments} arguments and {results} results"
+            raise line.refuse(f"{own}, and {name} {len(ins)} and {len(outs)}")
         stack = f"{prefix}$stack"
         has_stack = any(
             instruction.base == "alloca" for instruction in self._instructions(function.body)

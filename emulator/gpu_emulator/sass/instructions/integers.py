@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
@@ -251,10 +252,6 @@ def _extremum(a: Array, b: Array, is_least: Array) -> Array:
     return np.where(is_least, np.minimum(a, b), np.maximum(a, b))
 
 
-def _kind(line: Binder) -> str:
-    return "u32" if line.parts.get("type") == "U32" else "s32"
-
-
 def _relu(line: Binder, value: Array) -> Array:
     return np.maximum(value, value.dtype.type(0)) if line.parts.get("relu") else value
 
@@ -263,10 +260,25 @@ def _relu(line: Binder, value: Array) -> Array:
     "VIMNMX|IMNMX|UVIMNMX?{type:U32|S32}", "VIMNMX|UVIMNMX?{type:S32}.{relu:RELU}",
     evidence="PTX ISA: min, max",
 )  # fmt: skip
+@opcode(
+    "VIMNMX3?{type:U32|S32}", "VIMNMX3?{type:S32}.{relu:RELU}",
+    evidence="PTX ISA: min, max with three operands; maximum with 0, of which ptxas makes RELU",
+)  # fmt: skip
+@opcode(
+    "VIADDMNMX?{type:U32|S32}", "VIADDMNMX?{type:S32}.{relu:RELU}",
+    evidence="CUDA Math API: __viaddmax_s32 and others",
+)  # fmt: skip
 def _least_or_greatest(line: Binder) -> Step:
-    kind = _kind(line)
-    form = f"b32 PT? PT? = {kind} {kind} pred"
-    return bound(line, form, lambda a, b, p: _relu(line, _extremum(a, b, p)))
+    kind = "u32" if line.parts.get("type") == "U32" else "s32"
+    is_sum, third = line.base == "VIADDMNMX", f" {kind}" * line.base.endswith(("3", "ADDMNMX"))
+
+    def function(a: Array, b: Array, *more: Array) -> Array:
+        *others, p = more
+        first = a + b if is_sum else _extremum(a, b, p)
+        return _relu(line, reduce(lambda x, y: _extremum(x, y, p), others, first))
+
+    own = f"{'-' * is_sum}{kind}"
+    return bound(line, f"b32 PT? PT? = {own} {own}{third} pred", function)
 
 
 @opcode(
@@ -353,26 +365,6 @@ def _octets_apart(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     return sum(octets, c)
 
 
-@opcode(
-    "VIMNMX3?{type:U32|S32}", "VIMNMX3?{type:S32}.{relu:RELU}",
-    evidence="PTX ISA: min, max with three operands; maximum with 0, of which ptxas makes RELU",
-)  # fmt: skip
-def _least_of_three(line: Binder) -> Step:
-    kind = _kind(line)
-    form = f"b32 PT? PT? = {kind} {kind} {kind} pred"
-    return bound(line, form, lambda a, b, c, p: _relu(line, _extremum(_extremum(a, b, p), c, p)))
-
-
-@opcode(
-    "VIADDMNMX?{type:U32|S32}", "VIADDMNMX?{type:S32}.{relu:RELU}",
-    evidence="CUDA Math API: __viaddmax_s32 and others",
-)  # fmt: skip
-def _sum_then_extremum(line: Binder) -> Step:
-    kind = _kind(line)
-    form = f"b32 PT? PT? = -{kind} -{kind} {kind} pred"
-    return bound(line, form, lambda a, b, c, p: _relu(line, _extremum(a + b, c, p)))
-
-
 @computed(
     "VABSDIFF?{type:U32}", signature="b32 = b32 b32 b32", by_parts=True,
     evidence="PTX ISA: sad",
@@ -382,21 +374,13 @@ def _absolute_difference(parts: dict[str, str], a: Array, b: Array, c: Array) ->
     return distance(x, y).view(np.uint32) + c
 
 
-@computed(
-    "IDP.4A.{a:U8|S8}.{b:U8|S8}", signature="b32 = b32 b32 b32", by_parts=True,
-    evidence="PTX ISA: dp4a",
-)  # fmt: skip
-def _dot_product(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
-    return dp4a(a, b, c, a_signed=parts["a"] == "S8", b_signed=parts["b"] == "S8")
-
-
-@computed(
-    "IDP.2A.{half:LO|HI}.{a:U16|S16}.{b:U8|S8}", signature="b32 = b32 b32 b32", by_parts=True,
-    evidence="PTX ISA: dp2a",
-)  # fmt: skip
-def _dot_product_2(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
-    signs = {"a_signed": parts["a"] == "S16", "b_signed": parts["b"] == "S8"}
-    return dp2a(a, b, c, high=parts["half"] == "HI", **signs)
+@opcode("IDP.4A.{a:U8|S8}.{b:U8|S8}", evidence="PTX ISA: dp4a")
+@opcode("IDP.2A.{half:LO|HI}.{a:U16|S16}.{b:U8|S8}", evidence="PTX ISA: dp2a")
+def _dot_product(line: Binder) -> Step:
+    half = line.parts.get("half")
+    function = partial(dp2a, high=half == "HI") if half else dp4a
+    signs: dict[str, Any] = {f"{name}_signed": line.parts[name][0] == "S" for name in "ab"}
+    return bound(line, "b32 = b32 b32 b32", partial(function, **signs))
 
 
 @computed(

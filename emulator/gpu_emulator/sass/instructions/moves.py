@@ -155,28 +155,17 @@ def _load_constant(line: Binder) -> Step:
         return bound(line, "b32 = b32", lambda a: a)
     if len(line.operands) != 2 or line.operands[1].kind != "bank":
         raise line.refuse()
-    kind = np.dtype(_LOADED[size])
-    if line.operands[1].base not in ("", "RZ", "URZ"):
-        around = line.word_around(line.operands[1])
-        ((slot,),) = line.results(line.operands[:1], ["b32"])
+    kind, around = np.dtype(_LOADED[size]), line.word_around(line.operands[1])
 
-        def run(registers: Registers) -> None:
-            word, at = around(registers)
-            if kind.itemsize == 2 and (at & 1 & registers[0].active()).any():
-                raise NotExecutable("reads two bytes of a constant bank at an odd address")
-            shift = (8 * (at & 3)).astype(np.uint32)
-            part = (word >> shift).astype(f"u{kind.itemsize}").view(kind)
-            registers[slot] = part.astype(np.int32).view(np.uint32)
+    def run(registers: Registers) -> Array:
+        word, at = around(registers)
+        if kind.itemsize == 2 and (at & 1 & registers[0].active()).any():
+            raise NotExecutable("reads two bytes of a constant bank at an odd address")
+        part = word >> (8 * (at & 3)).astype(np.uint32)
+        return part.astype(f"u{kind.itemsize}").view(kind).astype(np.int32)
 
-        return Step(run, (slot,), is_pure=True, for_warps=line.is_of_warps(line.operands[:1]))
-    word = line.operands[1].offset & ~3
-    shift = np.uint32(8 * (line.operands[1].offset & 3))
-    line.operands = (line.operands[0], replace(line.operands[1], offset=word))
-
-    def part(a: Array) -> Array:
-        return (a >> shift).astype(f"u{kind.itemsize}").view(kind).astype(np.int32)
-
-    return bound(line, "b32 = b32", part)
+    line.operands = line.operands[:1]
+    return bound(line, "b32 =", lambda a: a, [run])
 
 
 def table_of(line: Binder, operand: Operand) -> int:
@@ -214,14 +203,8 @@ def _predicate_logic(line: Binder) -> Step:
         raise line.refuse()
     first, second = (looked_up(table_of(line, operand)) for operand in line.operands[5:])
     readers = [_truth(line, operand) for operand in line.operands[2:5]]
-    (left,), (right,) = line.results(line.operands[:2], ["pred", "pred"])
-
-    def run(registers: Registers) -> None:
-        values = [read(registers) for read in readers]
-        registers[left], registers[right] = first(*values), second(*values)
-
-    for_warps = line.is_of_warps(line.operands[:2])
-    return Step(run, (left, right), is_pure=True, for_warps=for_warps)
+    line.operands = line.operands[:2]
+    return bound(line, "pred pred =", lambda *flags: (first(*flags), second(*flags)), readers)
 
 
 def _truth(line: Binder, operand: Operand) -> Reader:
@@ -241,18 +224,12 @@ def _from_predicates(line: Binder) -> Step:
         raise line.refuse()
     flags = [line.read(Operand(f"P{n}", "P", n), "pred") for n in range(_PREDICATES)]
     line.operands = (line.operands[0], *line.operands[2:])
-    plain = bound(line, "b32 = b32 b32", lambda rest, mask: (rest, mask))
-    rest, mask = (line.read(operand, "b32") for operand in line.operands[1:])
-    (slot,) = plain.writes
 
-    def run(registers: Registers) -> None:
-        bits = sum(
-            flag(registers).astype(np.uint32) << np.uint32(n) for n, flag in enumerate(flags)
-        )
-        own = mask(registers)
-        registers[slot] = bits & own | rest(registers) & ~own
+    def gather(rest: Array, mask: Array, *bits: Array) -> Array:
+        own = sum(flag.astype(np.uint32) << np.uint32(n) for n, flag in enumerate(bits))
+        return own & mask | rest & ~mask
 
-    return Step(run, (slot,), is_pure=True)
+    return bound(line, "R:b32 = b32 b32", gather, flags)
 
 
 @opcode("R2P", evidence="inferred from code of ptxas 13.5.37 that spills predicates")
