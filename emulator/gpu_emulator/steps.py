@@ -171,11 +171,13 @@ class Section:
         return cls(*columns, **rest)
 
 
-def merge(run: Run, writes: tuple[int, ...], registers: Registers, active: Array) -> None:
+def merge(step: Step, registers: Registers, active: Array) -> None:
     """Run a pure step for some threads only: the others keep what they have."""
-    before = [registers[slot] for slot in writes]
-    run(registers)
-    for slot, old in zip(writes, before, strict=True):
+    if step.for_warps:
+        active = registers[FRAME].whole_warps(active)
+    before = [registers[slot] for slot in step.writes]
+    step.run(registers)
+    for slot, old in zip(step.writes, before, strict=True):
         registers[slot] = np.where(active, registers[slot], old)
 
 
@@ -204,7 +206,7 @@ def applied(function: Callable[..., Array], slot: int, readers: Sequence[Reader]
 
 def under(step: Step, predicate: int, *, is_negated: bool) -> Run:
     """A step as it runs under a guard."""
-    run, writes, is_pure, for_warps = step.run, step.writes, step.is_pure, step.for_warps
+    run, is_pure = step.run, step.is_pure
 
     def guarded(registers: Registers) -> None:
         holds = registers[predicate]
@@ -218,8 +220,7 @@ def under(step: Step, predicate: int, *, is_negated: bool) -> Run:
         if not active.any():
             return
         if is_pure:
-            owners = registers[FRAME].whole_warps(active) if for_warps else active
-            merge(run, writes, registers, owners)
+            merge(step, registers, active)
             return
         registers[MASK] = active
         run(registers)
@@ -234,20 +235,10 @@ SectionEntry = tuple[Run, Run, Place, frozenset[int], tuple[int, ...]]
 def entry_of(step: Step, place: Place, reads: Iterable[int]) -> SectionEntry:
     """A step for all threads, and for some; its place, the slots that it reads and writes."""
     touched = frozenset(reads).union(step.writes if step.reads_old else ())
-    part = _merging(step) if step.is_pure else step.run
+    part = step.run
+    if step.is_pure:
+        part = lambda registers: merge(step, registers, registers[MASK])  # noqa: E731
     return step.run, part, place, touched, step.writes
-
-
-def _merging(step: Step) -> Run:
-    """A pure step as it runs where some threads are active."""
-    run, writes, for_warps = step.run, step.writes, step.for_warps
-
-    def merged(registers: Registers) -> None:
-        active = registers[MASK]
-        owners = registers[FRAME].whole_warps(active) if for_warps else active
-        merge(run, writes, registers, owners)
-
-    return merged
 
 
 class Slots:

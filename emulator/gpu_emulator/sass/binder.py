@@ -307,8 +307,10 @@ class Binder:
             for more in range(count)
         ]
 
-    def vector_results(self, operand: Operand, count: int) -> list[int]:
-        """The slots of so many registers from an operand on."""
+    def vector_results(self, operand: Operand, count: int, kind: str = "") -> list[int]:
+        """The slots of so many registers, of a kind, from an operand on."""
+        if kind and operand.kind != kind:
+            raise self.refuse(operand)
         numbers = [None if operand.number is None else operand.number + n for n in range(count)]
         own = [replace(operand, number=number) for number in numbers]
         return [slot for (slot,) in self.results(own, ["b32"] * count)]

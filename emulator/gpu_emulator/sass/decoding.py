@@ -137,7 +137,9 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
             accesses |= own.accesses
             is_plain = is_plain and own.is_plain
             for bank, offset in own.constants:
-                if offset >= 0 and not _is_known(header, known, bank, offset):
+                words = len(header.banks[bank][0]) // 4 if bank in header.banks else 0
+                is_known_word = offset in known if bank == 0 else offset // 4 < words
+                if offset >= 0 and not is_known_word:
                     raise NotExecutable(
                         f"not known: c[{bank:#x}][{offset:#x}], in {line.text}",
                         (f"c[{bank:#x}][{offset:#x}]",),
@@ -160,12 +162,6 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
         Variable("dynamic shared memory", "shared", "b8", 0, 16), local, header.stack, len(touched),
         grains["shared"], grains["global"], is_plain, _banks_of(header), is_free=True,
     )  # fmt: skip
-
-
-def _is_known(header: CubinEntry, known: frozenset[int], bank: int, offset: int) -> bool:
-    if bank == 0:
-        return offset in known
-    return bank in header.banks and offset + 4 <= len(header.banks[bank][0])
 
 
 def _banks_of(header: CubinEntry) -> Callable[..., dict[int, Words]]:

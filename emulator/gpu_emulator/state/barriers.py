@@ -249,12 +249,6 @@ def parity(states: Array) -> Array:
     return (states >> np.uint64(_PHASE_SHIFT)) & np.uint64(1)
 
 
-def still_to_come(states: Array) -> str:
-    """What the first of some objects waits for."""
-    pending, _, tx, _ = _parts(states)
-    return f"{pending[0]} arrivals and {tx[0]} bytes are still to come"
-
-
 def arrive(
     memory: Memory,
     index: Array,
@@ -450,7 +444,8 @@ def await_phase(
 
     def why() -> str:
         where = int(spot[0]) % max(memory.stride, 1)
-        missing = still_to_come(memory.load(spot, 8))
+        pending, _, tx, _ = _parts(memory.load(spot, 8))
+        missing = f"{pending[0]} arrivals and {tx[0]} bytes are still to come"
         return f"the mbarrier at shared address {hex(where)}, to which {missing}"
 
     frame.hold(waiting, may_go, why, after)

@@ -152,39 +152,29 @@ _PAIRS = (
 
 
 def _comparison(line: Binder) -> Callable[[Array, Array], Array]:
-    """What compares two arrays of the type that the line says; of a packed type, of its parts."""
-    order, kind = line.parts["order"], line.parts["type"].removesuffix("x2")
-    if kind not in ("f16", "bf16", "f32", "f64"):
+    """What compares two arrays of the type that the line says; of a packed type both parts."""
+    order, kind = line.parts["order"], line.parts["type"]
+    name = kind.removesuffix("x2")
+    if name not in ("f16", "bf16", "f32", "f64"):
         return COMPARE[_UNSIGNED.get(order, order)]
-    return compare_floats(order, ftz=bool(line.parts.get("ftz")))
+    compare = compare_floats(order, ftz=bool(line.parts.get("ftz")))
+    return compare if name == kind else (lambda a, b: compare(*halves_of(name, a, b)))
 
 
-@opcode(*(f"setp.{template % ''}" for template in _ORDERS))
+@opcode(*(f"setp.{template % ''}" for template in (*_ORDERS, *_PAIRS)))
 def _set_predicate(line: Binder) -> Step:
     kind, compare = line.parts["type"], _comparison(line)
+    is_pair = kind.endswith("x2")
     slots = line.results("pred", "pred")
-    if not line.parts["bool"] and len(slots) == 1:
+    if not line.parts["bool"] and len(slots) == 1 and not is_pair:
         return line.computed(compare, [kind, kind], "pred")
-    left, right = line.read(1, kind), line.read(2, kind)
+    left, right = (line.read(number, "b32" if is_pair else kind) for number in (1, 2))
 
     def both(registers: Registers) -> list[Array]:
         holds = compare(left(registers), right(registers))
-        return [holds, ~holds]
+        return [holds[..., 0], holds[..., 1]] if is_pair else [holds, ~holds]
 
     return _joined(line, slots, both)
-
-
-@opcode(*(f"setp.{template % ''}" for template in _PAIRS))
-def _set_predicates(line: Binder) -> Step:
-    compare = _comparison(line)
-    slots = line.results("pred", "pred")
-    left, right = line.read(1, "b32"), line.read(2, "b32")
-
-    def holds(registers: Registers) -> list[Array]:
-        pairs = compare(*_halves(line, left(registers), right(registers)))
-        return [pairs[..., 0], pairs[..., 1]]
-
-    return _joined(line, slots, holds)
 
 
 def _joined(line: Binder, slots: list[int], values: Callable[[Registers], list[Array]]) -> Step:
@@ -199,10 +189,6 @@ def _joined(line: Binder, slots: list[int], values: Callable[[Registers], list[A
             registers[slot] = value if third is None or combine is None else combine(value, third)
 
     return Step(run, tuple(slots), is_pure=True)
-
-
-def _halves(line: Binder, *registers: Array) -> list[Array]:
-    return halves_of(line.parts["type"].removesuffix("x2"), *registers)
 
 
 @opcode(*(f"set.{template % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for template in _ORDERS))
@@ -223,7 +209,7 @@ def _set_pair(line: Binder) -> Step:
     yes, no = _truths(result.removesuffix("x2") if "x2" in result else "u16")
 
     def function(a: Array, b: Array, *third: Array) -> Array:
-        holds = compare(*_halves(line, a, b))
+        holds = compare(a, b)
         if third:
             holds = JOIN[line.parts["bool"]](holds, third[0][..., None])
         return np.where(holds, yes, no).view(np.uint32)[..., 0]

@@ -59,7 +59,9 @@ def _load(line: Binder) -> Step:
     if len(targets) != 1 + (word == "ENL2.256"):
         raise line.refuse()
     slots = tuple(
-        slot for target in reversed(targets) for slot in _vector(line, target, max(size // 4, 1))
+        slot
+        for target in reversed(targets)
+        for slot in line.vector_results(target, max(size // 4, 1), "R")
     )
     address, space = _address(line, len(targets)), _SPACES[line.base[2:]]
     how = semantics(line)
@@ -74,12 +76,6 @@ def _load(line: Binder) -> Step:
             frame.write(slot, part)
 
     return Step(run, slots)
-
-
-def _vector(line: Binder, target: Operand, count: int) -> list[int]:
-    if target.kind != "R":
-        raise line.refuse(target)
-    return line.vector_results(target, count)
 
 
 def _widened(word: str, size: int) -> Callable[[Array], tuple[Array, ...]]:
