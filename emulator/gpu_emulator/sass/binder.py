@@ -31,6 +31,7 @@ import numpy as np
 
 from gpu_emulator.opcodes import OpcodeTable
 from gpu_emulator.sass.listing import Instruction, Operand, read_instruction, read_operand
+from gpu_emulator.state.frame import joined_words
 from gpu_emulator.steps import (
     BITS,
     DTYPES,
@@ -130,6 +131,11 @@ class Binder:
         what = f"the operand {operand.text}" if operand else why or "these operands"
         form = f"{self.opcode} with {what}"
         return NotExecutable(f"not known: {form}, in {self.text}", (form,))
+
+    def has(self, count: int) -> None:
+        """Refuse another number of operands."""
+        if len(self.operands) != count:
+            raise self.refuse()
 
     def _bits(self, operand: Operand, width: int) -> Reader:
         """The bits of an operand without its sign: 1, 32 or 64 of them."""
@@ -265,6 +271,9 @@ class Binder:
             if value is None:
                 raise self.refuse(operand)
             return lambda _: value
+        if bits == 128:
+            parts = self.vector(operand, 4)
+            return lambda registers: joined_words([read(registers) for read in parts])
         plain = self._bits(operand, bits)
         if bits == 1:
             return (lambda registers: ~plain(registers)) if operand.sign else plain

@@ -405,7 +405,12 @@ class HappensBefore:
             at = warp - frame.first // WARP
             row, lane = np.nonzero(mask[:, at])
             pairs = set(zip(row.tolist(), lines[row, at, lane].tolist(), strict=True))
-            yield warp, rows, [(r, _keys(touch, line, self._first + r)) for r, line in pairs]
+            yield warp, rows, [(r, self._keys(touch, line, r)) for r, line in pairs]
+
+    def _keys(self, touch: Touch, line: int, row: int) -> list[Location]:
+        """What a location is published under: for its own CTA, and for all."""
+        own = Location(touch.memory.name, line, self._first + row)
+        return [own, own._replace(cta=None)] if touch.how.strength >= WITHIN_GPU else [own]
 
     def thread_fence(self, frame: Frame, mask: Array) -> None:
         """`fence`, `membar`: makes releases and acquires of relaxed operations around it."""
@@ -471,9 +476,3 @@ class HappensBefore:
         learned = ticks[:, agents] * frame.by_warp(frame.active()).any(axis=2)
         clocks = self._both[0]
         clocks[:, warps, agents] = np.maximum(clocks[:, warps, agents], learned)
-
-
-def _keys(touch: Touch, line: int, cta: int) -> list[Location]:
-    """What a location is published under: for its own CTA, and for all."""
-    own = Location(touch.memory.name, line, cta)
-    return [own, own._replace(cta=None)] if touch.how.strength >= WITHIN_GPU else [own]

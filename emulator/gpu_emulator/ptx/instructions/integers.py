@@ -341,34 +341,25 @@ def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, th
     return line.gives("b32", read, name)
 
 
-@opcode(f"vadd|vsub|vabsdiff|vmin|vmax{_SIGNS}?{{sat:sat}}{_SECOND}")
+@opcode(
+    f"vadd|vsub|vabsdiff|vmin|vmax{_SIGNS}?{{sat:sat}}{_SECOND}",
+    f"vset.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}{_SECOND}",
+    f"vshl|vshr.{{d:u32|s32}}.{{a:u32|s32}}.{{b:u32}}?{{sat:sat}}.{{mode:clamp|wrap}}{_SECOND}",
+)
 def _scalar(line: Binder) -> Step:
-    function = _BINARY[line.base[1:]]
     _, a = _part(line, 1, line.parts["a"])
     _, b = _part(line, 2, line.parts["b"])
-    return _finished(line, lambda r: function(a(r), b(r)), line.parts["d"], 3)
+    mode, name = line.parts.get("mode"), line.base[1:]
 
+    def shift(value: Array, amount: Array) -> Array:
+        amount = amount & 31 if mode == "wrap" else np.minimum(amount, 32)
+        return value << amount if name == "shl" else value >> amount
 
-@opcode(f"vset.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}{_SECOND}")
-def _compare(line: Binder) -> Step:
-    compare = COMPARE[line.parts["order"]]
-    _, a = _part(line, 1, line.parts["a"])
-    _, b = _part(line, 2, line.parts["b"])
-    return _finished(line, lambda r: compare(a(r), b(r)).astype(np.int64), "u32", 3)
-
-
-@opcode(f"vshl|vshr.{{d:u32|s32}}.{{a:u32|s32}}.{{b:u32}}?{{sat:sat}}.{{mode:clamp|wrap}}{_SECOND}")
-def _shift(line: Binder) -> Step:
-    is_left, wraps = line.base == "vshl", line.parts["mode"] == "wrap"
-    _, a = _part(line, 1, line.parts["a"])
-    _, b = _part(line, 2, "u32")
-
-    def compute(registers: Registers) -> Array:
-        value, amount = a(registers), b(registers)
-        amount = amount & 31 if wraps else np.minimum(amount, 32)
-        return value << amount if is_left else value >> amount
-
-    return _finished(line, compute, line.parts["d"], 3)
+    compare = COMPARE[line.parts.get("order", "eq")]
+    function = shift if mode else compare if name == "set" else _BINARY[name]
+    return _finished(
+        line, lambda r: function(a(r), b(r)).astype(np.int64), line.parts.get("d", "u32"), 3
+    )
 
 
 @opcode(f"vmad{_SIGNS}?{{po:po}}?{{sat:sat}}?{{scale:shr7|shr15}}")

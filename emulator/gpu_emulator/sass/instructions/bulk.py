@@ -280,8 +280,7 @@ opcode(
 @opcode("USETMAXREG.TRY_ALLOC.CTAPOOL", evidence=f"PTX ISA: setmaxnreg.inc, {_SEEN}")
 def _more_registers(line: Binder) -> Step:
     """It succeeds: a loop asks again until it does. Registers of others are not counted here."""
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     line.operands = line.operands[:1]
     return bound(line, "UP:pred =", lambda: np.ones((1, 1), np.bool_))
 

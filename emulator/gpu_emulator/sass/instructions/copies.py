@@ -58,8 +58,7 @@ _SHARED = {("shared", 4), ("shared", 8)}
 @opcode("STAS?{size:64|128}", evidence=f"PTX ISA: st.async, {_COUNTED}")
 def _store_and_signal(line: Binder) -> Step:
     """A pair of registers: the address in shared memory of the cluster; above it the mbarrier."""
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     readers = line.vector(line.operands[1], _SIZES[line.parts["size"]] // 4)
     line.operands = line.operands[:1]
     line.accesses |= _SHARED

@@ -442,8 +442,7 @@ def _half_arithmetic(line: Binder) -> Step:
         function = arithmetic.fma_within_bounds
     operation = partial(function, kind, **_how(line.parts))
     readers = _halves(line, count, kind)
-    if len(line.operands) != 1:
-        raise line.refuse()
+    line.has(1)
     return _step(line, partial(packed, operation, 16), readers)
 
 
@@ -476,8 +475,7 @@ def _half_extremum(line: Binder) -> Step:
     _without_magnitudes(line)
     operation = _extremum_of(line, kind)
     readers = _halves(line, count, kind)
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     is_least = line.read(line.operands[1], "pred")
 
     def function(*operands: Array) -> Array:
@@ -496,8 +494,7 @@ def _half_comparisons(line: Binder) -> tuple[Callable[..., Array], list[Reader]]
     count = 1 + (line.base == "HSETP2")
     results, line.operands = line.operands[:count], line.operands[count - 1 :]
     readers = _halves(line, 2, kind)
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     readers.append(line.read(line.operands[1], "pred"))
     line.operands = results
 
@@ -572,8 +569,7 @@ def _conversion(line: Binder, to: str, source: str) -> Callable[[Array], Array]:
 
 def _converted(line: Binder, to: str, source: str, how: dict[str, Any]) -> Step:
     """A step that converts; a result of fewer than 32 bits is extended, by its sign or by zeros."""
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     function: Callable[..., Array] = partial(convert, to=to, source=source, **how)
     read = _source(line, line.operands[1], source)
     signed = np.dtype(f"i{max(int(to.lstrip('bfsu')) // 8, 1)}") if to.startswith("s") else None
@@ -656,14 +652,15 @@ def _only_zero(line: Binder, operand: Operand) -> None:
         raise line.refuse(operand)
 
 
-def _pair_of_two(line: Binder, to: str, width: int) -> Step:
+def _pair_of_two(line: Binder, to: str, width: int, more: str = "") -> Step:
     """The first operand, an f32, goes to the upper part, the second to the lower one."""
     function = _conversion(line, to, "f32")
 
     def run(a: Array, b: Array) -> Array:
-        return pair_of(function(a.view(np.uint32)), function(b.view(np.uint32)), width)
+        pair = pair_of(function(a.view(np.uint32)), function(b.view(np.uint32)), width)
+        return pair.astype(np.uint32)
 
-    return _step(line, lambda a, b: run(a, b).astype(np.uint32), _singles(line))
+    return bound(line, f"b32 = -|f32 -|f32 {more}", run)
 
 
 def _pair_of_pair(
@@ -672,12 +669,6 @@ def _pair_of_pair(
     """Both parts of a register, of as many bits as the first width, to the second."""
     function = _conversion(line, to, source)
     return _step(line, lambda a: convert_both(a, widths, function).astype(np.uint32), [read])
-
-
-def _singles(line: Binder) -> list[Reader]:
-    if len(line.operands) != 3:
-        raise line.refuse()
-    return [line.read(operand, "f32", "-|") for operand in line.operands[1:]]
 
 
 @opcode(
@@ -689,11 +680,8 @@ def _pack_halves(line: Binder) -> Step:
     kind = _FORMATS[line.parts["to"] or "F16"]
     if line.parts["way"] == "PACK_AB":
         return _pair_of_two(line, kind, 16)
-    if len(line.operands) != 3:
-        raise line.refuse()
-    _only_zero(line, line.operands[2])
-    function, read = _conversion(line, kind, "f32"), line.read(line.operands[1], "f32", "-|")
-    return _step(line, lambda a: function(a.view(np.uint32)).astype(np.uint32), [read])
+    function = _conversion(line, kind, "f32")
+    return bound(line, "b32 = -|f32 RZ", lambda a: function(a.view(np.uint32)).astype(np.uint32))
 
 
 @opcode(
@@ -722,11 +710,8 @@ def _to_tf32(line: Binder) -> Step:
     evidence=f"PTX ISA: cvt.e4m3x2.f32 and others; {_FORMS}",
 )
 def _pack_octets(line: Binder) -> Step:
-    if len(line.operands) != 4:
-        raise line.refuse()
-    _only_zero(line, line.operands[3])
-    line.operands = line.operands[:3]
-    return _pair_of_two(line, _SMALL[line.parts["to"]], 8)
+    """What is merged is known where it is zero."""
+    return _pair_of_two(line, _SMALL[line.parts["to"]], 8, "RZ")
 
 
 @opcode(
@@ -734,8 +719,7 @@ def _pack_octets(line: Binder) -> Step:
     evidence=f"PTX ISA: cvt.e4m3x2.f16x2 and others; {_FORMS}",
 )
 def _octets_of_halves(line: Binder) -> Step:
-    if len(line.operands) != 3:
-        raise line.refuse()
+    line.has(3)
     _only_zero(line, line.operands[2])
     to, source = _SMALL[line.parts["to"]], _FORMATS[line.parts["source"]]
     return _pair_of_pair(line, to, source, (16, 8), line.read(line.operands[1], "b32"))
@@ -760,8 +744,7 @@ def _halves_of_octets(line: Binder) -> Step:
 @opcode(f"F2IP.U8.F32{_TO_WHOLE}.NTZ", evidence=f"PTX ISA: cvt.sat.u8.f32; {_FORMS}")
 def _pack_octet(line: Binder) -> Step:
     """One octet; what the other operands do is known where they are zero."""
-    if len(line.operands) != 4:
-        raise line.refuse()
+    line.has(4)
     _only_zero(line, line.operands[1])
     _only_zero(line, line.operands[3])
     line.operands = (line.operands[0], line.operands[2])

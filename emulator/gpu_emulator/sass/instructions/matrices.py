@@ -22,8 +22,7 @@ def _move_matrices(line: Binder) -> Step:
     """`MT88` is transposed. The first 8, 16 or 32 lanes give addresses of rows."""
     count, is_load = int(line.parts["count"] or 1), line.base == "LDSM"
     transposed = line.parts["way"] == "MT88"
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     where, data = line.operands[::-1] if is_load else line.operands
     address = line.address(where, is_wide=False)
     line.accesses.add(("shared", 16))
@@ -64,8 +63,7 @@ _SHAPES = {
     evidence=f"PTX ISA: mma.sync, of sm_120a; how it adds up was not measured; {_FORMS}",
 )
 def _multiply(line: Binder) -> Step:
-    if len(line.operands) != 4:
-        raise line.refuse()
+    line.has(4)
     parts, is_double = line.parts, line.base == "DMMA"
     shape, count_a, count_b, count_c = _SHAPES[parts["shape"]]
     kind_d = {"DMMA": "f64", "IMMA": "s32"}.get(line.base) or parts["d"].lower()

@@ -126,11 +126,6 @@ def _store(line: Binder) -> Step:
     return Step(run)
 
 
-def _four(line: Binder, operand: Operand) -> Reader:
-    parts = line.vector(operand, 4)
-    return lambda registers: joined_words([read(registers) for read in parts])
-
-
 _STRENGTH = ".STRONG.{scope:SM|GPU|SYS}"
 _OPERATIONS = (
     "{op:AND|OR|XOR|EXCH|ADD|MIN|MAX}?{type:S32|64}", "{op:MIN|MAX}.{type:S64}",
@@ -191,8 +186,7 @@ def _atomic(line: Binder) -> Step:
     elif words > 1:
         readers = [[reader] for reader in line.vector(operands[1], words)]
     else:
-        own = [_four(line, x) if size == 16 else line.read(x, bits) for x in operands[1:]]
-        readers = [own]
+        readers = [[line.read(x, bits) for x in operands[1:]]]
     strength = semantics(line) if space != "shared" else Semantics(WITHIN_GPU)
     line.accesses.add((space, size))
     change = combine({"CAST": "cas", "POPC": "add"}.get(op, op.lower()), kind)

@@ -35,8 +35,7 @@ def _move_wide(line: Binder) -> Step:
 )
 def _move_return(line: Binder) -> Step:
     """Between a register and one of the halves of `Rpc`, a register of each thread."""
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     to, origin = line.operands
     if to.text in RETURN and origin.kind == "R":
         slot, value = RETURN[to.text], line.read(origin, "b32")
@@ -199,8 +198,7 @@ def _logic(line: Binder) -> Step:
 @opcode("PLOP3|UPLOP3.LUT", evidence="PTX ISA: lop3; Mesa NAK (MIT), reference: PLop3")
 def _predicate_logic(line: Binder) -> Step:
     """Two results, each with its table; `.SIGN` is the sign of a register."""
-    if len(line.operands) != 7:
-        raise line.refuse()
+    line.has(7)
     first, second = (looked_up(table_of(line, operand)) for operand in line.operands[5:])
     readers = [_truth(line, operand) for operand in line.operands[2:5]]
     line.operands = line.operands[:2]

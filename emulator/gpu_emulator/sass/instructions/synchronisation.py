@@ -36,8 +36,7 @@ def _lanes(registers: Registers, flags: Array) -> Array:
 @opcode("BSSY?{how:RECONVERGENT|RELIABLE}", evidence=f"{_BINARIES}")
 def _begin(line: Binder) -> Step:
     """The label says where the lanes are to meet, which BSYNC says again."""
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     line.operands = line.operands[:1]
     return acting(line, "B:b32 =", lambda rs: _lanes(rs, rs[0].active()), reads_old=True)
 

@@ -78,8 +78,7 @@ def _move(line: Binder) -> tuple[Move, int, Array]:
 
 @opcode(f"LDTM{_WORDS}?{{pack:PACK16BIT}}", evidence=f"PTX ISA: tcgen05.ld, {_SEEN}")
 def _load(line: Binder) -> Step:
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     move, count, chosen = _move(line)
     slots = line.vector_results(line.operands[0], count)
     _, address = _in_brackets(line, line.operands[1], "tmem")
@@ -97,8 +96,7 @@ def _load(line: Binder) -> Step:
 
 @opcode(f"STTM{_WORDS}?{{pack:EXPAND16BIT}}", evidence=f"PTX ISA: tcgen05.st, {_SEEN}")
 def _store(line: Binder) -> Step:
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     move, count, _ = _move(line)
     _, address = _in_brackets(line, line.operands[0], "tmem")
     readers = line.vector(line.operands[1], count)
@@ -231,8 +229,7 @@ def _multiply(line: Binder) -> Step:
     evidence=f"PTX ISA: tcgen05.cp, {_SEEN}",
 )
 def _copy(line: Binder) -> Step:
-    if len(line.operands) != 2:
-        raise line.refuse()
+    line.has(2)
     _, address = _in_brackets(line, line.operands[0], "tmem")
     _, descriptor = _in_brackets(line, line.operands[1], "gdesc")
     operation = partial(tensor_memory.copy, _COPIES[line.parts["shape"]])
@@ -241,8 +238,7 @@ def _copy(line: Binder) -> Step:
 
 @opcode("UTCSHIFT?{pair:2CTA}.DOWN", evidence=f"PTX ISA: tcgen05.shift, {_SEEN}")
 def _shift(line: Binder) -> Step:
-    if len(line.operands) != 1:
-        raise line.refuse()
+    line.has(1)
     _, address = _in_brackets(line, line.operands[0], "tmem")
     return _issued(line, [address], tensor_memory.shift)
 
