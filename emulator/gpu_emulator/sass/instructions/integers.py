@@ -257,16 +257,16 @@ def _relu(line: Binder, value: Array) -> Array:
 
 
 @opcode(
-    "VIMNMX|IMNMX|UVIMNMX?{type:U32|S32}", "VIMNMX|UVIMNMX?{type:S32}.{relu:RELU}",
-    evidence="PTX ISA: min, max",
+    "VIADDMNMX?{type:U32|S32}", "VIADDMNMX?{type:S32}.{relu:RELU}",
+    evidence="CUDA Math API: __viaddmax_s32 and others",
 )  # fmt: skip
 @opcode(
     "VIMNMX3?{type:U32|S32}", "VIMNMX3?{type:S32}.{relu:RELU}",
     evidence="PTX ISA: min, max with three operands; maximum with 0, of which ptxas makes RELU",
 )  # fmt: skip
 @opcode(
-    "VIADDMNMX?{type:U32|S32}", "VIADDMNMX?{type:S32}.{relu:RELU}",
-    evidence="CUDA Math API: __viaddmax_s32 and others",
+    "VIMNMX|IMNMX|UVIMNMX?{type:U32|S32}", "VIMNMX|UVIMNMX?{type:S32}.{relu:RELU}",
+    evidence="PTX ISA: min, max",
 )  # fmt: skip
 def _least_or_greatest(line: Binder) -> Step:
     kind = "u32" if line.parts.get("type") == "U32" else "s32"
