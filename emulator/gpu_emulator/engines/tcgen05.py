@@ -241,6 +241,7 @@ class Placement:
     (m, n), `column` (1, n) or (m, n).
     """
 
+    letter: str
     cta: Index
     lane: Index
     column: Index
@@ -260,20 +261,20 @@ def placement(m: int, n: int, *, ctas: int, ws: bool = False) -> Placement:
     column = np.arange(n)[None, :]
     zero = np.zeros((1, 1), dtype=np.intp)
     if (ctas, ws, m) == (2, False, 256):
-        return Placement(row // 128, row % 128, column)
+        return Placement("A", row // 128, row % 128, column)
     if (ctas, ws, m) == (2, False, 128):
         half = n // 2
-        return Placement(row // 64, row % 64 + 64 * (column // half), column % half)
+        return Placement("B", row // 64, row % 64 + 64 * (column // half), column % half)
     if (ctas, m) == (1, 128):
-        return Placement(zero, row, column)
+        return Placement("D", zero, row, column)
     if (ctas, ws, m) == (1, True, 64):
         half = n // 2
-        return Placement(zero, row + 64 * (column // half), column % half)
+        return Placement("E", zero, row + 64 * (column // half), column % half)
     if (ctas, ws, m) == (1, False, 64):
-        return Placement(zero, row % 16 + 32 * (row // 16), column)
+        return Placement("F", zero, row % 16 + 32 * (row // 16), column)
     if (ctas, ws, m) == (1, True, 32):
         quarter = n // 4
-        return Placement(zero, row + 32 * (column // quarter), column % quarter)
+        return Placement("G", zero, row + 32 * (column // quarter), column % quarter)
     raise ValueError(f"tcgen05.mma has no M = {m} with cta_group::{ctas}{' and .ws' * ws}")
 
 
