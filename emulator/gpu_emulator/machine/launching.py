@@ -18,8 +18,6 @@ import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.machine.running import OutOfBudget, digest, run_batch
-from gpu_emulator.ptx.program.decoding import decode
-from gpu_emulator.sass.decoding import decode_cubin
 from gpu_emulator.state.batch import WINDOWS, Batch, Findings
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
@@ -59,6 +57,8 @@ from gpu_emulator.values import (
     TensorMapArgument,
 )
 
+Read = Callable[[Launch], Program]
+"""What makes of a launch its program; NotExecutable where it cannot."""
 _Sizes = tuple[int, int, int]
 _MOST_CLUSTER = 16
 
@@ -302,6 +302,7 @@ _FEW_CTAS = 64
 
 
 def run(
+    read: Read,
     launch: Launch,
     schedule: Schedule | None = None,
     limits: Budget | None = None,
@@ -309,16 +310,9 @@ def run(
     heard: Callable[[int], None] = lambda executed: None,  # noqa: ARG005
     recording: Recording | None = None,
 ) -> Outcome:
-    """Execute a launch; every way in which it may end is an outcome, never an exception.
-
-    `heard` gets the number of instructions of threads, now and then. A `recording` takes the place
-    of the race check.
-    """
+    """As `api.run`; a `recording` takes the place of the race check."""
     try:
-        if launch.cubin is not None:
-            program = decode_cubin(launch.cubin, launch.entry)
-        else:
-            program = decode(launch.ptx, launch.entry)
+        program = read(launch)
         launch = as_declared(launch, program.entry.directives)
         schedule = schedule or Schedule()
         machine = partial(_Machine, launch, program, schedule, limits or Budget())

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.machine.launching import run
+from gpu_emulator.machine.launching import Read, run
 from gpu_emulator.state.recording import ANOTHER, AccessSpan, Event, Recording
 from gpu_emulator.steps import WARP, Array
 from gpu_emulator.values import (
@@ -38,7 +38,7 @@ _FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 
 _Launches = tuple[Launch, Launch]
 _Schedules = tuple[Schedule, Schedule]
-_Follow = Callable[[_Launches, _Schedules, Budget, Element], Trace]
+_Follow = Callable[[Read, _Launches, _Schedules, Budget, Element], Trace]
 
 
 def _answering(follow: _Follow) -> _Follow:
@@ -57,14 +57,12 @@ def _answering(follow: _Follow) -> _Follow:
 
 
 @_answering
-def trace(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
-    """Follow an element back to where two runs first differ. Never an exception, as `run`.
-
-    The runs differ in their schedule, or in what the launches hold.
-    """
-    owner = _owner(launches[0], schedules[0], limits, element)
+def trace(
+    read: Read, launches: _Launches, schedules: _Schedules, limits: Budget, element: Element
+) -> Trace:
+    owner = _owner(read, launches[0], schedules[0], limits, element)
     left, right = (
-        _recorded(launch, schedule, limits, element, owner)
+        _recorded(read, launch, schedule, limits, element, owner)
         for launch, schedule in zip(launches, schedules, strict=True)
     )
     links, why = _walk(left, right)
@@ -72,6 +70,7 @@ def trace(launches: _Launches, schedules: _Schedules, limits: Budget, element: E
 
 
 def _recorded(
+    read: Read,
     launch: Launch,
     schedule: Schedule,
     limits: Budget,
@@ -79,14 +78,14 @@ def _recorded(
     focus: tuple[int, int, int] | None,
 ) -> Recording:
     recording = Recording(element, focus, _MOST_BYTES)
-    outcome = run(launch, schedule, limits, recording=recording)
+    outcome = run(read, launch, schedule, limits, recording=recording)
     if outcome.not_run:
         raise NotExecutable(outcome.not_run)
     return recording
 
 
 def _owner(
-    launch: Launch, schedule: Schedule, limits: Budget, element: Element
+    read: Read, launch: Launch, schedule: Schedule, limits: Budget, element: Element
 ) -> tuple[int, int, int]:
     """The program that writes an element last."""
     number, stop = element.allocation, element.offset + element.size
@@ -94,7 +93,7 @@ def _owner(
         raise NotExecutable(f"the launch has no allocation {number}")
     if not 0 <= element.offset < stop <= launch.allocations[number].data.nbytes:
         raise NotExecutable(f"allocation {number} has no bytes {element.offset} to {stop}")
-    owner = _recorded(launch, schedule, limits, element, None).owner
+    owner = _recorded(read, launch, schedule, limits, element, None).owner
     if owner is None:
         raise NotExecutable("no program writes this element")
     return owner
@@ -268,15 +267,13 @@ _Node = tuple[int, int | None]
 
 
 @_answering
-def origins(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
-    """Which bytes an element is made of in one run and not in the other, and how they get there.
-
-    The launches have the same buffers. Never an exception, as `run`.
-    """
+def origins(
+    read: Read, launches: _Launches, schedules: _Schedules, limits: Budget, element: Element
+) -> Trace:
     slices: list[_Slice] = []
     for launch, schedule in zip(launches, schedules, strict=True):
-        owner = _owner(launch, schedule, limits, element)
-        recording = _recorded(launch, schedule, limits, element, owner)
+        owner = _owner(read, launch, schedule, limits, element)
+        recording = _recorded(read, launch, schedule, limits, element, owner)
         slices.append(_Slice(recording, len(launch.allocations)))
         if not slices[-1].follow():
             raise NotExecutable(f"it is made of more than {_MOST_NODES:,} values")
