@@ -100,14 +100,17 @@ _BESIDE: dict[str, tuple[str, ...]] = {
     "pr --matrix": ("--base", "."),
     "pins ": ("--sm", "90a"),
 }
+# Texts that hold the name of a file.
+_NAMING = {"--buffer": "x=f32[4]:{}.npy", "--expect": "x={}.npy"}
 # Those that a toolchain or results come before, or that are folders: `_merge_cases` has those.
-_LATE = frozenset({"minimize --buffer", "minimize --expect", "matrix merge ", "import "})
+_LATE = frozenset(
+    {f"{verb} {option}" for verb in ("minimize", "report", "verify") for option in _NAMING}
+    | {"matrix merge ", "import "}
+)
 # Their size is looked at when they are read: a toolchain, or what is asked besides, comes before.
 _READ_LATE = ("package", "minimize --inputs", "workaround --", "rank --import",
               "diff", "run --import", "run --inputs")  # fmt: skip
 _TAKES_FOLDERS = ("binaries",)
-# Texts that hold the name of a file.
-_NAMING = {"--buffer": "x=f32[4]:{}.npy", "--expect": "x={}.npy"}
 # What stands in the place of a file, and must be neither waited for nor read without end.
 _STRANGE = ("a pipe", "a socket", "endless", "a loop", "sparse", "a folder")
 
