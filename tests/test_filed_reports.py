@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import json
 import re
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from harness.cells.repros.find import find_kernels
 from harness.report.dossier import Upstream
 from harness.report.gate import Private, inspect_report
 from harness.report.gather import required_fields
 
 REPORTS = Path(__file__).parent.parent / "reports"
+GENERATED = re.compile(r"\bhunt_|_at_o\d|\.ptx")
 FILED = {
-    "c7907": Upstream.NVIDIA,
     "c7907-newest": Upstream.NVIDIA,
-    "fold-prmt-sign": Upstream.NVIDIA,
     "hunt-bfe-at-o0-and-o3": Upstream.NVIDIA,
-    "hunt-bfi-at-o0-and-o3": Upstream.NVIDIA,
     "hunt-cnot-into-shift": Upstream.NVIDIA,
     "hunt-cvt-at-o3": Upstream.NVIDIA,
     "hunt-cvt-setp-sub-at-o3": Upstream.NVIDIA,
@@ -34,7 +35,6 @@ FILED = {
     "hunt-lop3-two-branches": Upstream.NVIDIA,
     "hunt-st-param-by-register": Upstream.NVIDIA,
     "hunt-sub-at-o3": Upstream.NVIDIA,
-    "hunt-vector-load-predicate": Upstream.NVIDIA,
     "hunt-vector-store-predicate": Upstream.NVIDIA,
     "hunt-wgmma-commit-at-o0": Upstream.NVIDIA,
     "hunt-dot-own-transpose": Upstream.TRITON,
@@ -80,3 +80,30 @@ def test_a_report_passes_the_gate_and_has_the_files_that_it_names(name: str) -> 
     assert "repro.sh" in files
     # What was executed or launched has a launch in the place of a script for reducers.
     assert {"test.sh", "kernel.py", "repro.py"} & set(files)
+
+
+def test_the_table_of_the_reports_is_what_its_script_writes() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "report_index", REPORTS.parent / "checks" / "report_index.py"
+    )
+    assert spec
+    assert spec.loader
+    index = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(index)
+    assert (REPORTS / "README.md").read_text() == index.page()
+
+
+def test_no_two_titles_are_alike_and_none_has_a_generated_name() -> None:
+    made = [name for name, upstream in FILED.items() if upstream is Upstream.NVIDIA]
+    titles = [(REPORTS / name / "issue.md").read_text().splitlines()[0] for name in made]
+    assert len(set(titles)) == len(titles)
+    assert not [title for title in titles if GENERATED.search(title)]
+
+
+@pytest.mark.parametrize("name", [n for n, who in FILED.items() if who is Upstream.NVIDIA])
+def test_a_report_for_nvidia_is_short_and_its_input_is_here(name: str) -> None:
+    issue = (REPORTS / name / "issue.md").read_text()
+    assert len(issue.partition("<details>")[0].split()) <= 900
+    assert len(issue.partition("## Reproduce")[0].splitlines()) <= 90
+    command = json.loads((REPORTS / name / "report.json").read_text())["command"].split()
+    assert find_kernels(command[command.index("--kernel") + 1])
