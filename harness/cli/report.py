@@ -63,7 +63,6 @@ from harness.report.dossier import Upstream, search_terms
 from harness.report.filing import BUNDLE, Filed, attach, file_report
 from harness.report.gather import Case, gather, reduce_first
 from harness.report.issue import report_document, report_page
-from harness.report.picture import PICTURE, draw_history
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.toolchain import TRITON, takes_cubins
@@ -107,7 +106,7 @@ class _ReportOptions(
     )
     out: Path | None = option(
         type=FilePath(file_okay=False),
-        help="Folder for issue.md, history.svg and bundle.tar.gz. Default: reports/KERNEL-CELL.",
+        help="Folder for issue.md and bundle.tar.gz. Default: reports/KERNEL-CELL.",
     )
     execution: FormalExecution = execution_option(
         "Report what the PTX computes when it is executed on the emulator.",
@@ -208,14 +207,12 @@ def command(options: _ReportOptions) -> int:
             reduction, ptx = dossier.minimized, selection.repro.ptx
             scripts = folder_files(reduction, command=dossier.made_by) if reduction else {}
             source = read_regular(ptx, MAX_BYTES) if ptx else b""
-            dossier = attach(dossier, store, scripts, source, draw_history(dossier, upstream))
+            dossier = attach(dossier, store, scripts, source)
             out = request.out or folder_of(dossier.case, "reports")
             create_folder(out.absolute())
             filed = run_to_the_end(file_report(dossier, upstream, case, out))
     document = report_document(filed.dossier, upstream, filed.issue, filed.proof, filed.defects)
     files = {"issue.md": filed.issue.text.encode()}
-    if picture := _picture(filed):
-        files[PICTURE] = picture
     if request.form == "html":
         files["issue.html"] = report_page(filed.issue.text).encode()
     if request.form == "json":
@@ -229,17 +226,9 @@ def command(options: _ReportOptions) -> int:
     return 1 if filed.defects else 0
 
 
-def _picture(filed: Filed) -> bytes | None:
-    files = {file.name: file.data for file in filed.dossier.attachments}
-    return files.get(PICTURE)
-
-
 def _say(filed: Filed, out: Path) -> None:
     print_line(str(out / "issue.md"))
     print_line(str(out / BUNDLE))
-    if _picture(filed):
-        does = "GitHub shows it once it is dragged into the issue"
-        print_line(f"{out / PICTURE}  ({does})")
     proof = filed.proof
     checked = f"{proof.checked} of its {proof.claims} statements were checked"
     for sentence, why in proof.unchecked:

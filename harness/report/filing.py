@@ -47,7 +47,6 @@ from harness.report.gate import Defect, Private, inspect_report, without_folders
 from harness.report.gather import Case, required_fields
 from harness.report.issue import render_report
 from harness.report.paragraphs import PROGRAM
-from harness.report.picture import PICTURE
 from harness.report.rejudged import row_of_evidence
 from harness.store.store import Store
 from harness.values.row import Row
@@ -67,17 +66,11 @@ _PASSED_ON = (
 )
 
 
-def attach(
-    dossier: Dossier,
-    store: Store,
-    scripts: Mapping[str, str],
-    original: bytes,
-    picture: bytes | None = None,
-) -> Dossier:
+def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], original: bytes) -> Dossier:
     """The dossier with the files of its bundle.
 
     `scripts` are those that go with the reduction, `original` are the bytes of a PTX file that was
-    reported as it is, empty for a kernel's source; `picture` is that of its history.
+    reported as it is, empty for a kernel's source.
     """
     files: dict[str, tuple[bytes, str]] = {}
     reduction = dossier.minimized
@@ -103,8 +96,6 @@ def attach(
     for script, words in _SCRIPTS.items():
         if script in scripts:
             files[script] = (scripts[script].encode(), again or words)
-    if picture:
-        files[PICTURE] = (picture, "the numbers of the history as a picture")
     return _with(dossier, files)
 
 

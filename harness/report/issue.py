@@ -16,7 +16,7 @@ from msgspec import structs
 
 from harness.bisect.bisect_words import BisectReport, bisect_document, bounds_line, stage_lines
 from harness.bisect.contrast import contrast_document
-from harness.report import paragraphs, picture, tables
+from harness.report import paragraphs, tables
 from harness.report.claims import Claim, ClaimsProof, Issue, Ledger, ends_so, has_figures
 from harness.report.dossier import Dossier, Upstream
 from harness.report.gate import Defect, without_folders
@@ -67,7 +67,6 @@ class View:
     # And of one history, or one contrast.
     short_version_lines = _words_about(tables.short_version_lines)
     version_lines = _words_about(tables.version_lines)
-    picture_lines = _words_about(picture.picture_lines)
     contrast_lines = _words_about(tables.contrast_lines)
 
     @property
