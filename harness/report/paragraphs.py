@@ -217,7 +217,7 @@ def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
     if same and VerdictAnswer.OK not in outcomes.values():
         number = list(outcomes.values()).count(VerdictAnswer.SAME)
         level = f" at {fails[-1]}" if works and fails else ""
-        words = f"None of the {number} versions that take this program works{level}: {same}."
+        words = f"All {number} versions that take this program fail{level}: {same}."
         lines.append(ledger.say(words, *map(has_figures, rows.values())))
     return lines
 
