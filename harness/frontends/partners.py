@@ -191,16 +191,6 @@ PINS = {
             ),
         ),
         Pinned(
-            kind="nvrtc",
-            title="NVRTC",
-            package="nvidia-cuda-nvrtc-cu12",
-            partners=(
-                Partner(name="nvidia-cuda-nvcc-cu12", picks="release"),
-                Partner(name="nvidia-cuda-runtime-cu12", picks="release"),
-                Partner(name="nvidia-cuda-cccl-cu12", picks="release"),
-            ),
-        ),
-        Pinned(
             kind="tilelang",
             title="TileLang",
             package="tilelang",

@@ -34,7 +34,6 @@ _OURS = {
     TRITON: "harness.frontends.triton.front_end:TRITON_FRONT_END",
     PTX: "harness.frontends.ptx.front_end:PTX_FRONT_END",
     NVCC: "harness.frontends.cuda.front_end:CUDA_FRONT_END",
-    "nvrtc": "harness.frontends.cuda.front_end:NVRTC_FRONT_END",
     "tilelang": "harness.frontends.tilelang.front_end:TILELANG_FRONT_END",
     "cutedsl": "harness.frontends.cutedsl.front_end:CUTEDSL_FRONT_END",
     "cutile": "harness.frontends.cutile.front_end:CUTILE_FRONT_END",
@@ -44,7 +43,6 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
     TRITON: (".ttir", ".ttgir"),
     PTX: (".ptx",),
     NVCC: (".cu",),
-    "nvrtc": (".cu",),
 }
 _MODULES = {"tilelang": ("tilelang",), "cutedsl": ("cutlass",), "cutile": ("cuda.tile",)}
 

@@ -103,19 +103,6 @@ def test_failures_by_the_tool_at_fault(
 
 
 @pytest.mark.long
-def test_nvrtc_of_cuda_12(cuda: Triage) -> None:
-    words = ("--sm", "90a", "--compiler", "nvrtc==12.8.93")
-    rows = cuda.compile("--kernel", "scale.cu", *words, code=0)["cells"]
-    assert [row["kernel"] for row in rows] == ["scale.cu::scale", "scale.cu::zero"] * 2
-    row = rows[0]
-    assert (row["compiler"], row["ptx_version"], row["ptxas"]) == ("nvrtc", "8.7", "12.8.93")
-    assert row["threads"] == 64
-    (row,) = cuda.compile("--kernel", "rejected.cu", *words, code=1)["cells"]
-    assert (row["verdict"], row["stage"]) == ("rejected", "nvrtc")
-    assert 'NVRTC refuses it: identifier "undefined_name"' in row["reason"]
-
-
-@pytest.mark.long
 def test_the_ptx_of_one_kernel_is_reduced(cuda: Triage) -> None:
     done = cuda("minimize", "--kernel", "bogus.cu", "--sm", "90a", *NVCC, "--out", "min")
     assert done.returncode == 0, done.stderr

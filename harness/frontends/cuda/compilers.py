@@ -1,11 +1,10 @@
-"""nvcc and NVRTC: one run of each, what it means, and what of it is kept."""
+"""nvcc: one run of it, what that means, and what of it is kept."""
 
 from __future__ import annotations
 
 import functools
 import re
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,10 +13,7 @@ from msgspec import structs
 
 from harness.frontends.assemble import read_stream
 from harness.frontends.bench import Kept, Workbench, content_key
-from harness.frontends.cuda import nvrtc_child
 from harness.frontends.cuda.source import sources_sha256
-from harness.frontends.sessions import run_program
-from harness.io.files.own_code import code_sha256
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits, run_tool
 from harness.io.processes.machine import plain_environment
@@ -34,9 +30,7 @@ _SOURCE_ERROR = re.compile(r"^\d+ errors? detected in the compilation of", re.MU
 _ERROR = re.compile(
     r"(?:^|: )(?:fatal )?error(?: *#?[\w-]*)? ?: (.+)$|^nvcc (?:fatal|error) *: (.+)$"
 )
-_UNSUPPORTED = re.compile(
-    r"nvcc fatal *: Unsupported gpu architecture|nvrtc: error: invalid value for --gpu-architecture"
-)
+_UNSUPPORTED = re.compile(r"nvcc fatal *: Unsupported gpu architecture")
 _NO_HOST = re.compile(r"nvcc fatal *: Failed to preprocess host compiler properties")
 _INCOMPLETE = re.compile(r"^sh: \d+: \S*?(\w+[+]*): not found", re.MULTILINE)
 _DIED = re.compile(r"nvcc (?:error|fatal) *: *'(\w+[+]*)' died due to signal")
@@ -83,31 +77,31 @@ def only_its_check_failed(process: ProcessEnd, log: str) -> bool:
     return bool(process.exit_code) and is_refused
 
 
-def judge_nvcc(lowering: Lowering, name: str = "nvcc") -> Verdict:
-    """The verdict on a run of nvcc, or of another compiler with its front end, without PTX."""
+def judge_nvcc(lowering: Lowering) -> Verdict:
+    """The verdict on a run of nvcc that left no PTX."""
     process, stage = lowering.end, Stage(lowering.stage)
-    if verdict := stopped(process, stage, name):
+    if verdict := stopped(process, stage, NVCC):
         return verdict
     log = _TEMPORARY.sub("(temporary file)", lowering.log)
     line = _first_error(log.splitlines())
     if died := _DIED.search(log):
-        reason = f"{died[1]} died by a signal, says {name}"
+        reason = f"{died[1]} died by a signal, says nvcc"
         return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=f"{died[1]} died")
     if process.signal is not None:
-        reason = f"{name} {process.words}: {line}"
+        reason = f"nvcc {process.words}: {line}"
         return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=line)
     if lacks := _INCOMPLETE.search(log):
-        reason = f"this {name} has no {lacks[1]}: its packages do not go together"
+        reason = f"this nvcc has no {lacks[1]}: its packages do not go together"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     if _NO_HOST.search(log):
-        reason = f"{name} cannot use the host's compiler: {line}"
+        reason = f"nvcc cannot use the host's compiler: {line}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     if _UNSUPPORTED.search(log):
-        kind, reason = VerdictKind.UNSUPPORTED, f"this {name} cannot do it: {line}"
+        kind, reason = VerdictKind.UNSUPPORTED, f"this nvcc cannot do it: {line}"
     elif _SOURCE_ERROR.search(log) or " error: " in log:
-        kind, reason = VerdictKind.REJECTED, f"{name} refuses it: {line}"
+        kind, reason = VerdictKind.REJECTED, f"nvcc refuses it: {line}"
     else:
-        kind, reason = VerdictKind.PASS_FAILURE, f"{name} ended with {process.words}: {line}"
+        kind, reason = VerdictKind.PASS_FAILURE, f"nvcc ended with {process.words}: {line}"
     return failed(kind, stage, reason, message=line)
 
 
@@ -128,11 +122,6 @@ class NvccRun(msgspec.Struct, frozen=True, kw_only=True):
     end: ProcessEnd
     log: str
     ptx: bytes | None
-
-
-def _run(process: ProcessEnd, log: str, ptx: Path) -> NvccRun:
-    is_there = process.ok and ptx.is_file()
-    return NvccRun(end=process, log=log, ptx=ptx.read_bytes() if is_there else None)
 
 
 async def run_nvcc(
@@ -164,9 +153,24 @@ async def run_nvcc(
     if (folder / _OUT).is_file() and only_its_check_failed(process, log):
         # What the PTX is worth is for the assembler to say, which is asked again.
         process = structs.replace(process, exit_code=0)
-    run = _run(process, log, folder / _OUT)
+    is_there = process.ok and (folder / _OUT).is_file()
+    ptx = (folder / _OUT).read_bytes() if is_there else None
     bench.hub.drop_folder(folder)
-    return run
+    return NvccRun(end=process, log=log, ptx=ptx)
+
+
+FLAGS = ("-O3", "-std=c++17", "-lineinfo")
+"""As nvcc is called for a release build; line numbers tell where in the source PTX comes from."""
+
+
+def identity() -> object:
+    """What of this machine and of the options decides what nvcc generates."""
+    return [host_compiler(), FLAGS]
+
+
+def defines(config: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """A config as options: each macro with its value."""
+    return tuple(f"-D{name}={value}" for name, value in config.items())
 
 
 class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,138 +181,50 @@ class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     compiler: Compiler
 
+    @property
+    def key(self) -> str:
+        """By what the PTX is kept."""
+        return content_key(
+            sources=sources_sha256(self.file),
+            config=dict(self.config),
+            target=str(self.target),
+            kind=NVCC,
+            compiler=self.compiler.identity,
+            with_=identity(),
+        )
 
-class CudaDriver(ABC):
-    """One compiler of CUDA C++: a run of it, and what that means.
-
-    `flags` are its own, whatever is compiled. `program` is the command that compiles a file, by its
-    path where its packages are installed.
-    """
-
-    kind: str
-    title: str
-    flags: tuple[str, ...]
-    program: tuple[str, ...] = ()
-
-    @abstractmethod
-    def identity(self) -> object:
-        """What of this machine and of its options decides what it generates."""
-
-    @abstractmethod
     async def run(
-        self,
-        bench: Workbench,
-        job: CudaJob,
-        *,
-        alone: bool = False,
-        limits: ResourceLimits | None = None,
+        self, bench: Workbench, *, alone: bool = False, limits: ResourceLimits | None = None
     ) -> NvccRun:
         """Compile as far as PTX.
 
         Raises:
-            InfrastructureError: it cannot be started.
+            InfrastructureError: nvcc cannot be started.
         """
+        file = self.file.resolve()
+        options = (f"-arch={self.target}", *defines(self.config), "-I", str(file.parent))
+        words = (*FLAGS, *options)
+        return await run_nvcc(bench, self.compiler, file, words, alone=alone, limits=limits)
 
-    def judge(self, lowering: Lowering) -> Verdict:
-        """The verdict on a run that left no PTX; NVRTC has the front end of nvcc."""
-        return judge_nvcc(lowering, self.title)
-
-    def key(self, job: CudaJob) -> str:
-        """By what the PTX of a job is kept."""
-        return content_key(
-            sources=sources_sha256(job.file),
-            config=dict(job.config),
-            target=str(job.target),
-            kind=self.kind,
-            compiler=job.compiler.identity,
-            with_=self.identity(),
-        )
-
-    async def compiled(self, bench: Workbench, job: CudaJob) -> Kept[Lowering]:
+    async def compiled(self, bench: Workbench) -> Kept[Lowering]:
         """One run as far as PTX, kept by content; one that dies is run once more, alone."""
 
         async def attempt(number: int) -> tuple[Lowering, dict[str, str]]:
-            run = await self.run(bench, job, alone=number > 1)
+            run = await self.run(bench, alone=number > 1)
             # What goes in is also the file that holds the kernel, which pages show.
-            source = bench.store.artifacts.put_file(job.file)
+            source = bench.store.artifacts.put_file(self.file)
             artifacts = {"source": source, "python": source}
             if run.ptx is not None:
                 artifacts["ptx"] = bench.store.artifacts.put(run.ptx)
-            return structs.replace(self.lowering(run, job.target), attempts=number), artifacts
+            return structs.replace(self.lowering(run), attempts=number), artifacts
 
-        return await bench.run_once("lower", self.key(job), Lowering, attempt)
+        return await bench.run_once("lower", self.key, Lowering, attempt)
 
-    def lowering(self, run: NvccRun, target: Target) -> Lowering:
+    def lowering(self, run: NvccRun) -> Lowering:
+        """The evidence of a run."""
         return Lowering(
             end=run.end,
-            stage=self.kind if run.ptx is None else PTX,
-            flags=("-v", f"--gpu-name={target}"),
+            stage=NVCC if run.ptx is None else PTX,
+            flags=("-v", f"--gpu-name={self.target}"),
             log=run.log,
         )
-
-
-def defines(config: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """A config as options: each macro with its value."""
-    return tuple(f"-D{name}={value}" for name, value in config.items())
-
-
-class _Nvcc(CudaDriver):
-    kind = title = NVCC
-    # As it is called for a release build; line numbers tell where in the source PTX comes from.
-    flags = ("-O3", "-std=c++17", "-lineinfo")
-    # Where the wheels of 13.x put it.
-    program = ("nvidia/cu13/bin/nvcc", *flags)
-
-    def identity(self) -> object:
-        return [host_compiler(), self.flags]
-
-    async def run(
-        self,
-        bench: Workbench,
-        job: CudaJob,
-        *,
-        alone: bool = False,
-        limits: ResourceLimits | None = None,
-    ) -> NvccRun:
-        file = job.file.resolve()
-        options = (f"-arch={job.target}", *defines(job.config), "-I", str(file.parent))
-        words = (*self.flags, *options)
-        return await run_nvcc(bench, job.compiler, file, words, alone=alone, limits=limits)
-
-
-class _Nvrtc(CudaDriver):
-    kind = "nvrtc"
-    title = "NVRTC"
-    flags = ("-std=c++17", "-lineinfo")
-
-    def identity(self) -> object:
-        # It reads nothing of the host's.
-        return [code_sha256("frontends/cuda/nvrtc_child.py"), self.flags]
-
-    async def run(
-        self,
-        bench: Workbench,
-        job: CudaJob,
-        *,
-        alone: bool = False,
-        limits: ResourceLimits | None = None,
-    ) -> NvccRun:
-        target = job.target
-        architecture = f"--gpu-architecture=compute_{target.capability}{target.suffix}"
-        options = [*self.flags, architecture, *defines(job.config)]
-        request = {"file": str(job.file.resolve()), "options": options}
-        child = Path(nvrtc_child.__file__)
-        program = await run_program(bench, job.compiler, child, request, alone=alone, limits=limits)
-        process, folder = program.end, program.folder
-        try:
-            if program.result is None:
-                log = read_stream(folder / "stderr")
-            else:
-                log, code = str(program.result["log"]), int(program.result["code"])
-                process = structs.replace(process, exit_code=code) if process.ok else process
-            return _run(process, log, folder / _OUT)
-        finally:
-            bench.hub.drop_folder(folder)
-
-
-NVCC_DRIVER, NVRTC_DRIVER = _Nvcc(), _Nvrtc()

@@ -1,4 +1,4 @@
-"""CUDA C++ behind the door: see `harness.frontends.base`. Each config is one run of nvcc or NVRTC.
+"""CUDA C++ behind the door: see `harness.frontends.base`. Each config is one run of nvcc.
 
 A file has no launch: what is compiled is every `__global__` function that it defines or
 instantiates, with each combination of the values that it lists (see `source`). Kernels are written
@@ -16,14 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness.frontends.bench import Kept, Workbench, content_key
-from harness.frontends.cuda.compilers import (
-    NVCC_DRIVER,
-    NVRTC_DRIVER,
-    CudaDriver,
-    CudaJob,
-    defines,
-    tool_of,
-)
+from harness.frontends.cuda.compilers import FLAGS, CudaJob, defines, identity, judge_nvcc, tool_of
 from harness.frontends.cuda.source import (
     CompiledKernel,
     block_of,
@@ -50,11 +43,11 @@ from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import CompileRequest, Lowered, SyntaxForm
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.tasks import in_parallel
-from harness.values.errors import CaptureError, InfrastructureError, UsageError
+from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import SourceInstall
-from harness.values.toolchain import Assembler, Compiler
+from harness.values.toolchain import NVCC, Assembler, Compiler
 from harness.values.verdict import Verdict
 
 
@@ -212,19 +205,14 @@ class CudaForm(SyntaxForm):
     suffix = ".cu"
     syntax = CUDA_SYNTAX
 
-    def __init__(self, driver: CudaDriver) -> None:
-        self._driver = driver
-
     def install(self, version: str, assembler: Assembler) -> SourceInstall:
-        pins = PINS[self._driver.kind]
-        if not self._driver.program:
-            raise UsageError(f"{pins.title} is a library: no command runs it")
         return SourceInstall(
-            title=pins.title,
-            module=self._driver.kind,
-            packages=tuple(map(str, pins.pins(version))),
+            title=NVCC,
+            module=NVCC,
+            packages=tuple(map(str, PINS[NVCC].pins(version))),
             has_pins=True,
-            program=self._driver.program,
+            # Where the wheels of 13.x put it.
+            program=("nvidia/cu13/bin/nvcc", *FLAGS),
         )
 
     def write(
@@ -237,7 +225,7 @@ class CudaForm(SyntaxForm):
     async def compile(
         self, bench: Workbench, launch: CapturedLaunch, request: CompileRequest
     ) -> Lowered | None:
-        driver, (file, target, *_) = self._driver, launch.request
+        file, target, *_ = launch.request
         folder = bench.hub.new_folder("standalone")
         try:
             # Messages name the file.
@@ -245,13 +233,13 @@ class CudaForm(SyntaxForm):
             with scratch_disk():
                 source.write_text(request.text, encoding="utf-8", newline="")
             job = CudaJob(file=source, config={}, target=target, compiler=launch.compiler)
-            run = await driver.run(bench, job, limits=request.limits)
+            run = await job.run(bench, limits=request.limits)
         finally:
             bench.hub.drop_folder(folder)
-        lowering = driver.lowering(run, target)
+        lowering = job.lowering(run)
         if run.ptx is None:
             return Lowered(lowering=lowering)
-        if request.until is not None and request.until.value == driver.kind:
+        if request.until is not None and request.until.value == NVCC:
             return None
         ptx = run.ptx.decode(errors="replace")
         kernel = kernel_meant(kernels_of(ptx), str(request.options.get("kernel")))
@@ -267,15 +255,12 @@ class CudaForm(SyntaxForm):
 
 
 class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
+    pins = PINS[NVCC]
+    kind = title = NVCC
     suffixes: tuple[str, ...] = (".cu",)
+    stages: tuple[str, ...] = (NVCC, "ptx")
     levels: tuple[str, ...] = ("source",)
-
-    def __init__(self, driver: CudaDriver) -> None:
-        self._driver = driver
-        self.pins = PINS[driver.kind]
-        self.kind, self.title = self.pins.kind, self.pins.title
-        self.stages: tuple[str, ...] = (driver.kind, "ptx")
-        self.source_form = CudaForm(driver)
+    source_form = CudaForm()
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         configs_of(read_source(path), path)
@@ -284,14 +269,14 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
 
     async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         jobs = _jobs(place)
-        lowerings = await in_parallel(self._driver.compiled(bench, job) for job in jobs)
+        lowerings = await in_parallel(job.compiled(bench) for job in jobs)
         return self._planned(bench, place, jobs, lowerings)
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
         jobs = _jobs(place)
         lowerings: list[Kept[Lowering]] = []
         for job in jobs:
-            lowering = bench.read("lower", self._driver.key(job), Lowering)
+            lowering = bench.read("lower", job.key, Lowering)
             if lowering is None:
                 return None
             lowerings.append(lowering)
@@ -300,7 +285,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
-        whole = await self._driver.compiled(bench, _job(launch, record))
+        whole = await _job(launch, record).compiled(bench)
         key = self.lowering_key(launch, record, ptxas)
         _, _, entries, fresh = launch.request
         lowering = replace(whole.value, metadata=entries.get(record.key, {}))
@@ -309,7 +294,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         return replace(kept, cached=whole.cached and record.key not in fresh)
 
     def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
-        return content_key(file=self._driver.key(_job(launch, record)), record=record.key)
+        return content_key(file=_job(launch, record).key, record=record.key)
 
     def _planned(
         self,
@@ -357,13 +342,13 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         return replace(plan, cells=tuple(cells))
 
     def judge(self, lowering: Lowering) -> Verdict:
-        return self._driver.judge(lowering)
+        return judge_nvcc(lowering)
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         return f"{self.title} {' '.join(defines(config.as_dict()))}  # for {kernel}"
 
     def identity(self, compiler: Compiler) -> object:
-        return [compiler.identity, self._driver.identity()]
+        return [compiler.identity, identity()]
 
 
 def _jobs(place: CapturePlace) -> list[CudaJob]:
@@ -398,5 +383,4 @@ def _kernels(
     return own or kernels
 
 
-CUDA_FRONT_END = _CudaFrontEnd(NVCC_DRIVER)
-NVRTC_FRONT_END = _CudaFrontEnd(NVRTC_DRIVER)
+CUDA_FRONT_END = _CudaFrontEnd()

@@ -144,13 +144,6 @@ def test_what_nvcc_says(log: str, code: int, verdict: str, said: str) -> None:
     assert said in judged.reason
 
 
-def test_what_nvrtc_says() -> None:
-    old = "nvrtc: error: invalid value for --gpu-architecture (-arch)\n"
-    judged = judge_nvcc(lowering(old, exit_code=5), "NVRTC")
-    assert judged.kind.value == "unsupported"
-    assert "this NVRTC cannot do it: invalid value for --gpu-architecture" in judged.reason
-
-
 def test_temporary_names_are_no_part_of_a_failure() -> None:
     texts = [f"/tmp/tmpxft_{n}-00000000-6_k.cpp1.ii: something else went wrong\n" for n in (1, 2)]
     keys = {judge_nvcc(lowering(text, exit_code=2)).signature for text in texts}
