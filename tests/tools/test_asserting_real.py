@@ -72,7 +72,7 @@ def test_an_assertion_on_what_two_kernels_leave_does_not_say_which_is_wrong(
         "double": "wrong_result",
     }
     for row in rows.values():
-        assert row["run_reason"].endswith("; which of combine and double is wrong it does not say")
+        assert "; which of combine and double is wrong it does not say" in row["run_reason"]
     rows, _ = run(module_triage, style="chain", sign=1, code=0)
     # It sees what the second kernel left; of the first it knows nothing by itself.
     assert "the file's own assertion accepts" in rows["double"]["run_reason"]
@@ -103,8 +103,8 @@ def test_what_else_fails_after_the_last_launch_is_a_note(
     module_triage: Triage, style: str, said: str
 ) -> None:
     rows, notes = run(module_triage, style=style, code=0)
-    # An assertion that passes before says more than the interpreter.
-    assert rows["combine"]["run"] == ("as_interpreted" if style == "device" else "right")
+    # No assertion came before: what it agrees with is the interpreter.
+    assert rows["combine"]["run"] == "as_interpreted"
     assert f"the launch raised {said}, after the launches that are executed" in notes
 
 
