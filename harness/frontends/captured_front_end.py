@@ -507,6 +507,8 @@ class FileForm(SourceForm):
         self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
     ) -> Lowered | None:
         """The result of a job that compiled a file; None where it got past `until`."""
+        if job.result and job.result.get("is_past"):
+            return None  # the child was told where to stop
         front, picked = self.front_end, self.picked(launch, job)
         lowering = front.evidence(launch, job)
         if lowering.end.ok and not lowering.error:
