@@ -68,9 +68,8 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
     }
     is_alike = targets.get(d.case.target) is VerdictAnswer.SAME
     on = spans(targets, VerdictAnswer.SAME) if is_alike else d.case.target
-    versions = list(_versions(ledger, d))
-    where = ", ".join([on, f"{d.tool} {versions[0]}", *versions[1:]] if versions else [on])
-    where = f" ({where})"
+    versions = list(_versions(ledger, d)) or [d.version]
+    where = f" ({', '.join([on, f'{d.tool} {versions[0]}', *versions[1:]])})"
     if d.kind is VerdictKind.SICK:
         numbers = f": {escaped(message)}" if d.condition else ""
         words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}{numbers}"

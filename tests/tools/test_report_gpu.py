@@ -32,7 +32,7 @@ def test_values_and_device_are_in_it_and_what_is_missing_keeps_it_back(triage: T
     code, out, said = reported(triage, "--quick", "--json")
     assert code == 1, said
     document: dict[str, Any] = json.loads(out)
-    assert document["title"].startswith("Wrong code: fold_sat_undone (sm_90a")
+    assert document["title"].startswith("Wrong code: fold_sat_undone (sm_90a, ptxas 13.0.88)")
     assert "Measured: its cubins were launched on Emulated GPU." in document["body"]
     assert "| `out` (u32) | 28 of 128 |" in document["body"]
     assert "| 2663305082 (0x9ebecf7a) | 2571558424 (0x9946de18) |" in document["body"]

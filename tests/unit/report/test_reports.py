@@ -263,7 +263,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     )
     dossier = replace(IN_TRITON, case=wrong, rows=(wrong,), executed=executed, along_triton=None)
     issue = render_report(dossier, Upstream.TRITON)
-    title = "# _scan_kernel compiles to PTX that computes a wrong result (sm_100a)"
+    title = "# _scan_kernel compiles to PTX that computes a wrong result (sm_100a, Triton 3.6.0)"
     assert issue.text.startswith(title)
     assert "| `out` (float32) | 12 of 64 | 31.5 | `[3, 0]` | 1.5 | -30 |" in issue.text
     assert "| `untouched` (float32) | 0 of 64 |  |  |  |  |" in issue.text
