@@ -326,16 +326,12 @@ class Dossier:
         `triton-opt --run-reproducer` takes it.
         """
         found = _REPRODUCER.search(self.log)
-        return found[0] if found and "mlir_reproducer" in found[0] else ""
+        return found[0] if found else ""
 
     @property
     def said(self) -> str:
         """What is printed, without that and without warnings and frames of Python."""
-        text = (
-            self.log.replace(self.reproducer, "[reproducer.mlir]\n")
-            if self.reproducer
-            else self.log
-        )
+        text = _REPRODUCER.sub("[reproducer.mlir]\n", self.log)
         return _FRAMES.sub("", _WARNINGS.sub("", text))
 
     @property
@@ -402,7 +398,7 @@ _OUTCOMES = {
     Answer.OTHER: VerdictAnswer.OTHER,
     Answer.UNTOLD: VerdictAnswer.UNTESTABLE,
 }
-_REPRODUCER = re.compile(r"^(?:#\w+ = .*\n)*module\b.*?^#-\}\n", re.MULTILINE | re.DOTALL)
+_REPRODUCER = re.compile(r"(?ms)^(?:#\w+ = .*\n)*module\b.*?mlir_reproducer.*?^#-\}\n")
 _WARNINGS = re.compile(r"^\S+\.py:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
 _FRAMES = re.compile(r"^Traceback \(most recent call last\):\n(?:  .*\n)+", re.MULTILINE)
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z' -]{8,80}[A-Za-z]")

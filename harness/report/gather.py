@@ -143,9 +143,9 @@ class Case:
         follows = self.condition is not None and verb != "workaround"
         words = ["--while", spell(self.condition)] if self.condition and follows else []
         words += execution_words(run=self.run, on=self.on)
-        takes_inputs = verb in ("report", "minimize", "run")
-        if self.run and takes_inputs and self.selection.repro.inputs:
-            words += inputs_words(self.selection.repro.inputs)
+        inputs = self.selection.repro.inputs
+        if inputs and self.run and verb in ("report", "minimize", "run"):
+            words += inputs_words(inputs)
         return spell_command(verb, self.words, *more, *words)
 
 
