@@ -25,7 +25,9 @@ _PLAIN_CALLS = frozenset(
     | {"range", "pointer_type", "debug_barrier", "jit", "prim_func", "Kernel", "Tensor", "int32"}
 )
 _CALL = re.compile(r"\b(?:tl|gl|ttgl|T|ct|cute)\.([A-Za-z_]\w*)\(|\b(warp_specialize=True)")
-_INSTRUCTION = re.compile(r"^\s*(@!?[\w$%]+\s+)?([a-z]\w*(?:\.[\w:]+)*)\s+[^:]", re.MULTILINE)
+_INSTRUCTION = re.compile(
+    r"^\s*(@!?[\w$%]+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?:\s+[^:\s]|;)", re.MULTILINE
+)
 _SAYS = re.compile(r'&& "([^"]+)"')
 
 
@@ -40,9 +42,9 @@ def constructs(d: Dossier) -> list[str]:
     if d.minimized.suffix == ".ptx":
         body = text.partition("{")[2]
         found = [(not guard, op) for guard, op in _INSTRUCTION.findall(body)]
-        # A guard is part of what goes wrong; where nothing else is left, a load or a comparison.
-        found = [pair for pair in found if not _PLAIN_PTX.match(pair[1])] or found
+        # A guard is part of what goes wrong; where nothing else is left, a load or a store.
         found = [pair for pair in found if not _TESTS.match(pair[1])] or found
+        found = [pair for pair in found if not _PLAIN_PTX.match(pair[1])] or found
         every = sorted(found, key=lambda pair: pair[0])
         chosen = [named(op) if is_free else f"guarded {named(op)}" for is_free, op in every]
     else:
@@ -75,7 +77,7 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
         words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}{numbers}"
         return ledger.say(f"{words}{where}", *rows)
     of_ptxas = d.in_ptxas or d.of_cubins
-    uses = ", ".join(constructs(d)) or named(d.function)
+    uses = ", ".join(constructs(d)) or named(d.ptx_file if d.is_ptx else d.function)
     if of_ptxas and not d.condition:
         fails, works = tried_levels(d)
         levels = f", {spelled_levels(fails)}" if fails and works else ""
@@ -100,7 +102,8 @@ def _class(d: Dossier, message: str) -> str:
             "Wrong code" if d.kind is VerdictKind.WRONG_RESULT else escaped(d.kind.facts.launched)
         )
     if d.case.code:
-        return f"ICE ({d.case.code})" if d.followed.is_crash else d.case.code
+        kind = "ICE on invalid input" if d.invalid else "ICE"
+        return f"{kind} ({d.case.code})" if d.followed.is_crash else d.case.code
     if d.case.signal is not None:
         return signal_name(d.case.signal)
     return escaped(message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")[:_LONGEST])
