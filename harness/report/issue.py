@@ -34,7 +34,7 @@ from harness.values.verdict import VerdictKind
 T = TypeVar("T")
 # As much of a minimal input as one reads in an issue; more is in the bundle.
 _FITS = 6000
-_FITS_LINES = 48
+_FITS_LINES = 24
 
 
 def _words_of(write: Callable[[Ledger, Dossier], object]) -> property:
@@ -183,9 +183,10 @@ class View:
         return self.d.banner.strip().rpartition("\n")[2]
 
     @property
-    def listings_fit(self) -> bool:
-        """Whether the SASS can be read in the issue itself."""
-        return sum(code.count("\n") + 1 for code in self.d.listings.values()) <= _FITS_LINES
+    def shown_listings(self) -> list[str]:
+        """The labels of the SASS that stands in the issue itself: the last one, where it fits."""
+        every = self.d.listings.items()
+        return [label for label, code in every if code.count("\n") < _FITS_LINES][-1:]
 
     @property
     def minimal_words(self) -> str:

@@ -25,9 +25,7 @@ _PLAIN_CALLS = frozenset(
     | {"range", "pointer_type", "debug_barrier", "jit", "prim_func", "Kernel", "Tensor", "int32"}
 )
 _CALL = re.compile(r"\b(?:tl|gl|ttgl|T|ct|cute)\.([A-Za-z_]\w*)\(|\b(warp_specialize=True)")
-_INSTRUCTION = re.compile(
-    r"^\s*(@!?[\w$%]+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?:\s+[^:\s]|;)", re.MULTILINE
-)
+_INSTRUCTION = re.compile(r"(?m)^\s*(@!?[\w$%]+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?:\s+[^:\s]|;)")
 _SAYS = re.compile(r'&& "([^"]+)"')
 
 
