@@ -185,8 +185,8 @@ class View:
     @property
     def shown_listings(self) -> list[str]:
         """The labels of the SASS that stands in the issue itself: the last one, where it fits."""
-        every = self.d.listings.items()
-        return [label for label, code in every if code.count("\n") < _FITS_LINES][-1:]
+        last = [*self.d.listings.items()][-1:]
+        return [label for label, code in last if code.count("\n") < _FITS_LINES]
 
     @property
     def minimal_words(self) -> str:

@@ -368,8 +368,8 @@ def launched_sentence(ledger: Ledger, d: Dossier) -> str:
     """At which levels the cubin of a program goes wrong, and what that rests on."""
     fails, works = tried_levels(d)
     at = f" at {spelled_levels(fails)}" if fails else ""
-    right = "; no cubin that was tried agrees with the emulator of PTX" if len(fails) > 1 else ""
-    right = f"; at {spelled_levels(works)} it is right" if works else right
+    alone = "; no cubin that was tried agrees with the emulator of PTX" if len(fails) > 1 else ""
+    right = f"; at {spelled_levels(works)} it is right" if works else alone
     does = f"{d.kind.facts.launched} on {d.case.target} with {d.case.tool}"
     how = (
         f"Measured: its cubins were launched on {d.device}."

@@ -118,6 +118,6 @@ def refused_form(ptx: str, ptxas: Path, flags: Sequence[str], limits: ResourceLi
             source.write_text(text)
             argv: list[str | Path] = [ptxas, *flags, source, "-o", Path(place) / "plain.cubin"]
             done = run_tool(argv, timeout=_SECONDS, limits=limits, writable=[Path(place)])
-        if done.end.exit_code and (found := re.search(r"error\s*: (.*)", done.stderr)):
-            return f"the scalar form of `{line}` is refused: {found[1].strip()}"
+        for said in re.findall(r"error\s*: (.*\S)", done.stderr):
+            return f"the scalar form of `{line}` is refused: {said}"
     return ""

@@ -78,8 +78,8 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
     uses = ", ".join(constructs(d)) or named(d.ptx_file if d.is_ptx else d.function)
     if of_ptxas and not d.condition:
         fails, works = tried_levels(d)
-        levels = f", {spelled_levels(fails)}" if fails and works else ""
-        levels = ", every -O level" if len(fails) > 1 and not works else levels
+        every = ", every -O level" if len(fails) > 1 else ""
+        levels = f", {spelled_levels(fails)}" if fails and works else every
         return f"{_class(d, message)}{levels}: {uses}{where}"
     if d.kind is VerdictKind.PASS_FAILURE and not d.condition:
         # Which pass it is, and how it ends, decides who reads on.
@@ -100,8 +100,8 @@ def _class(d: Dossier, message: str) -> str:
             "Wrong code" if d.kind is VerdictKind.WRONG_RESULT else escaped(d.kind.facts.launched)
         )
     if d.case.code:
-        kind = "ICE on invalid input" if d.invalid else "ICE"
-        return f"{kind} ({d.case.code})" if d.followed.is_crash else d.case.code
+        words = "ICE on invalid input" if d.invalid else "ICE"
+        return f"{words} ({d.case.code})" if d.followed.is_crash else d.case.code
     if d.case.signal is not None:
         return signal_name(d.case.signal)
     return escaped(message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")[:_LONGEST])
