@@ -508,7 +508,7 @@ class FileForm(SourceForm):
     ) -> Lowered | None:
         """The result of a job that compiled a file; None where it got past `until`."""
         if job.result and job.result.get("is_past"):
-            return None  # the child was told where to stop
+            return None  # the child stops after the stage that it was asked for
         front, picked = self.front_end, self.picked(launch, job)
         lowering = front.evidence(launch, job)
         if lowering.end.ok and not lowering.error:
