@@ -75,7 +75,7 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
         words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}{numbers}"
         return ledger.say(f"{words}{where}", *rows)
     of_ptxas = d.in_ptxas or d.of_cubins
-    uses = ", ".join(constructs(d)) or named(d.ptx_file if d.is_ptx else d.function)
+    uses = ", ".join(constructs(d)) or named(d.ptx_file if d.is_ptx and d.minimized else d.function)
     if of_ptxas and not d.condition:
         fails, works = tried_levels(d)
         every = ", every -O level" if len(fails) > 1 else ""
