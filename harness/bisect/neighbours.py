@@ -185,8 +185,7 @@ async def _newest_isa(
     bench: Workbench, selection: Selection, origin: PlannedCell, judge: Evaluate
 ) -> str | None:
     """The newest `.version` that the case's ptxas takes, as it says itself of a newer one."""
-    target = origin.cell.target
-    probe = await _on_target(bench, selection, origin, target, version=_NO_ISA)
+    probe = await _on_target(bench, selection, origin, origin.cell.target, version=_NO_ISA)
     point, _ = await _point(bench, probe, judge)
     found = re.search(r"current version is '(\d+\.\d+)'", point.reason)
     return found[1] if found else None

@@ -97,7 +97,7 @@ def inputs_words(inputs: PtxInputs) -> list[str]:
 
 
 def inputs_in(command: str) -> PtxInputs:
-    """What the options of a command line say of the launch of a file of PTX."""
+    """What a command line says of the launch of a file of PTX; a ValueError: it is none."""
     found: dict[str, Any] = {}
     words = [
         part
@@ -108,9 +108,7 @@ def inputs_in(command: str) -> PtxInputs:
         if name := _INPUTS.get(option):
             is_listed = isinstance(getattr(PtxInputs(), name), tuple)
             found[name] = (*found.get(name, ()), value) if is_listed else value
-    if "shared" in found:
-        found["shared"] = int(found["shared"])
-    return PtxInputs(**found)
+    return msgspec.convert(found, PtxInputs, strict=False)
 
 
 def show_command(short: str, stage: str | None = None) -> str:

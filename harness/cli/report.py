@@ -164,7 +164,10 @@ def command(options: _ReportOptions) -> int:
                 on = next((row.on for row in executions if takes_cubins(row.on)), None)
                 execution = replace(execution, is_asked=True, named=execution.named or on)
             if example.compiler is None and record.run:
-                inputs = inputs_in(store.command_of(record.run))
+                try:
+                    inputs = inputs_in(store.command_of(record.run))
+                except ValueError as error:
+                    raise UsageError(f"--bug {request.bug}: its run's command: {error}") from error
                 # What is executed again is found again by its command.
                 line = f"{how.command} {shlex.join(inputs_words(inputs))}"
                 how = structs.replace(how, command=line)
