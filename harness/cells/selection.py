@@ -19,6 +19,7 @@ from harness.frontends.plan import PlannedLaunch, Selection
 from harness.frontends.registry import front_end, reader_of, unassembled
 from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.packages.versions import LATEST
+from harness.io.processes.machine import gpus
 from harness.judging.ptxas.ptxas_options import read_options
 from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError, UsageError
@@ -60,7 +61,7 @@ def select(options: SelectionOptions) -> Selection:
         raise UsageError(f"--sm: {repros[0].name} goes through {kinds}; name targets of one")
     selection, back = by_assembler[0]
     tool, notes = back.disassembler()
-    return structs.replace(selection, nvdisasm=tool, notes=notes)
+    return structs.replace(selection, nvdisasm=tool, notes=(*selection.notes, *notes))
 
 
 def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
@@ -91,6 +92,7 @@ def select_repros(options: SelectionOptions, repros: Sequence[Repro]) -> tuple[S
             if back.kind not in tools:
                 tools[back.kind] = back.disassembler()
             tool, notes = tools[back.kind]
+            notes = (*selection.notes, *notes)
             selections.append(structs.replace(selection, nvdisasm=tool, notes=notes))
     if not selections:
         raise refusals[0]
@@ -115,7 +117,8 @@ def _select(options: SelectionOptions, repro: Repro) -> list[tuple[Selection, Ba
         repro = structs.replace(repro, launches=specs)
     if options.freeze_ptx and not (options.ptxas or options.assembler):
         raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
-    targets = choose_targets(options, repro)
+    here = () if options.sm or repro.targets else gpus()
+    targets = choose_targets(structs.replace(options, sm=here) if here else options, repro)
     launches = choose_launches(options, repro)
     front = reader_of(repro, options.compiler)
     if not repro.ptx:
@@ -141,6 +144,7 @@ def _select(options: SelectionOptions, repro: Repro) -> list[tuple[Selection, Ba
                 is_compiler_named=bool(options.triton or options.compiler),
                 formal=options.formal,
                 surroundings=tuple(options.surroundings),
+                notes=(f"--sm is this machine's GPU: {', '.join(here)}",) if here else (),
             ),
             back,
         )

@@ -30,7 +30,7 @@ from harness.cli.options import Options, argument, goes_with, json_option, optio
 from harness.cli.output import print_json, print_remarks, print_said
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
-from harness.cli.running import run_to_the_end, tool_options
+from harness.cli.running import run_to_the_end, sm_option, tool_options
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.judging.ptxas.binary import selects
 from harness.values.errors import EmptySelectionError, UsageError
@@ -43,19 +43,19 @@ class _BinariesOptions(Options, rules=[goes_with("--ptxas", "--jobs", "--timeout
     )
     patterns: tuple[str, ...] = option(
         "--kernel",
+        often=True,
         metavar="PATTERN",
         help="Only these: a name, mangled, in words or without its arguments, or a pattern. "
         "Repeatable.",
     )
-    sm: tuple[str, ...] = option(
-        metavar="SM", help="Only these targets: 90a, sm_100a ... Repeatable."
-    )
+    sm: tuple[str, ...] = sm_option(" Only these.")
     ptxas: tuple[str, ...] = option(
+        often=True,
         metavar="X",
         help="Assemble the embedded PTX again by this ptxas, for its own target or --sm. "
         "Repeatable.",
     )
-    whole: bool = silent("--all", help="A row for each kernel.")
+    whole: bool = silent("--all", often=True, help="A row for each kernel.")
     how: CompileOptions = tool_options()
     as_json: bool = json_option()
 

@@ -156,6 +156,7 @@ class _AskedBisection(
 ):
     words: SelectionOptions = selection_options(kernel_required=False)
     axis: str | None = option(
+        often=True,
         type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
         help="Versions of the assembler (ptxas) or the compiler: by default of the tool in whose "
         "stage it goes wrong, with --run the compiler; releases of the kernel's package; or GPUs, "
@@ -171,7 +172,7 @@ class _AskedBisection(
     search: BisectOptions = group(
         BisectOptions,
         bad=option(metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."),
-        good=option(metavar="VERSION", help="A version that works, to be tried first."),
+        good=option(often=True, metavar="VERSION", help="A version that works, to be tried first."),
         signature=option(metavar="KEY", help="The failure that is meant (`--json` has it)."),
         condition=while_option(),
         sweep=option(help="Try every version."),

@@ -25,7 +25,6 @@ from harness.cells.compile import (
 )
 from harness.cells.next_steps import next_steps
 from harness.cells.places import CompileOptions
-from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.options import Options, exclusive, json_option, silent, verb
@@ -39,9 +38,8 @@ from harness.cli.output import (
     status_console,
 )
 from harness.cli.progress.cells import show_progress
-from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
-from harness.cli.running import execution_options, run_to_the_end, selection_options
+from harness.cli.running import execution_options, run_to_the_end, select_named, selection_options
 from harness.frontends.registry import known_versions, stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
@@ -56,6 +54,7 @@ class _CompileOptions(Options, rules=[exclusive("--json", "--markdown")]):
     how: CompileOptions = execution_options()
     save: Path | None = silent(
         "--out",
+        often=True,
         type=FilePath(file_okay=False),
         help="Write every artifact of every cell below this folder.",
     )
@@ -71,8 +70,7 @@ def command(options: _CompileOptions) -> int:
     "ok" means compiled and within the target's limits; nothing has been run.
     """
     status = status_console()
-    with preparing():
-        selections = select_all(options.words)
+    selections = select_named(options.words)
     with open_results() as store:
         with show_progress() as progress:
             work = compile_selections(

@@ -28,7 +28,7 @@ from harness.values.matrix import Selector
 
 class _DiffOptions(Options):
     runs: tuple[str, ...] = argument(metavar="[RUN] [RUN]")
-    show_all: bool = option("--all", help="Also differences too small to matter.")
+    show_all: bool = option("--all", often=True, help="Also differences too small to matter.")
     matrix: Path | None = option(
         type=FilePath(read=True),
         metavar="FILE",

@@ -28,7 +28,7 @@ from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import cache_path, home_path, offline
 from harness.io.processes import machine
 from harness.io.processes.hub import run_tool
-from harness.io.processes.machine import confinement_words
+from harness.io.processes.machine import confinement_words, gpus
 from harness.io.toolchains.install import available_wheels, find_nvdisasm, installed_triton
 from harness.io.toolchains.installed import Toolchain, list_damaged, list_installed
 from harness.store.store import Store
@@ -188,8 +188,8 @@ def _confinement() -> Check:
 
 
 def _gpu() -> Check:
-    there = Path("/proc/driver/nvidia/version").exists()
-    return Check(found="an NVIDIA driver is loaded (not used)" if there else "none; none is needed")
+    here = ", ".join(gpus())
+    return Check(found=f"{here}: what --sm is without a name" if here else "none; none is needed")
 
 
 def _overrides() -> Check:

@@ -33,9 +33,9 @@ from harness.values.matrix import Selector
 
 
 class _ExportOptions(Options, rules=[exclusive("--run", "--all")]):
-    form: str = option("--format", type=click.Choice(FORMATS), required=True)
+    form: str = option("--format", often=True, type=click.Choice(FORMATS), required=True)
     run: str | None = option(
-        metavar="RUN", help="A run's number, `last` (the default), or `last~1`."
+        often=True, metavar="RUN", help="A run's number, `last` (the default), or `last~1`."
     )
     every: bool = option("--all", help="All runs, the oldest first.")
     out: Path | None = option(

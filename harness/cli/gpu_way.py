@@ -26,7 +26,7 @@ RUNNER = "With --on gpu: a command that takes `PACK --out RESULTS` to a GPU."
 class Execution(Options):
     """Whether something is executed, and on what."""
 
-    is_asked: bool = option("--run")
+    is_asked: bool = option("--run", often=True)
     named: str | None = option("--on", type=EXECUTOR)
     runner: str | None = option(metavar="CMD", help=RUNNER)
 

@@ -49,11 +49,11 @@ def command() -> None:
 class _HuntOptions(Options):
     """What any hunt is asked for; with a `corpus` its files are changed, and nothing is made."""
 
-    named: str | None = option("--on", type=EXECUTOR)
+    named: str | None = option("--on", often=True, type=EXECUTOR)
     runner: str | None = option(metavar="CMD", help=RUNNER)
     corpus: Path | None = option(type=FilePath(exists=True, file_okay=False), metavar="DIR")
     seconds: float = silent(
-        "--for", type=Seconds(), default="30m", metavar="TIME", help="How long to hunt: 30m, 90s."
+        "--for", often=True, type=Seconds(), default="30m", help="How long to hunt: 30m, 90s."
     )
     most: int | None = silent(
         "--max-tries",
@@ -78,8 +78,8 @@ def _asked(executes: str, usual: str, changes: str) -> Any:
 
 
 class _PtxasHunt(Options):
-    sm: str = option(default="90", metavar="SM", help="GPU target.")
-    ptxas: str = option(default=LATEST, metavar="X", help="The ptxas to hunt in.")
+    sm: str = option(often=True, default="90", metavar="SM", help="GPU target.")
+    ptxas: str = option(often=True, default=LATEST, metavar="X", help="The ptxas to hunt in.")
     asked: _HuntOptions = _asked(
         "What votes beside the PTX: the SASS of -O0 and -O3, emulated; their cubins, launched on a "
         "GPU; or nothing (emulator), and only what ptxas fails on is found, and what it takes out "
@@ -114,7 +114,7 @@ def _ptxas(options: _PtxasHunt) -> int:
 
 class _TritonHunt(Options):
     sm: str = option(default="80,90a,100a,120a", metavar="SM,...", help="GPU targets, by turns.")
-    triton: str = option(default=LATEST, metavar="X", help="The Triton to hunt in.")
+    triton: str = option(often=True, default=LATEST, metavar="X", help="The Triton to hunt in.")
     asked: _HuntOptions = _asked(
         "What executes the kernels: their PTX, emulated in several orders; or their cubins, "
         "emulated (sass) or launched on a GPU. What they leave is held to Triton's interpreter.",

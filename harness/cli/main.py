@@ -18,49 +18,67 @@ from harness.cli import streams
 from harness.cli.amounts import Words
 from harness.cli.progress.steps import beating
 from harness.values.errors import OutputError, ProgramError
+from harness.values.target import EXAMPLES
 from harness.values.toolchain import name_kinds_with
 
 # Each command, and what `triage --help` says of it: to load none keeps that instant.
 _TABLE = """\
+First:
 compile Compile every config of a kernel and report the result of each.
-package Find the kernels of a package that a target leaves without configs.
 run Execute what was compiled, without a GPU, and say what came out.
 bisect Find the version in which a failure began, and ended.
+workaround Find what can be done today, and prove it.
+
+Whose fault:
 blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
+log Read a log: what failed, and the command to go on with.
 minimize Reduce a failure to the smallest input that shows it.
 report Write an issue that upstream can act on, and check it.
 verify Try what an issue claims, and say of each claim whether it holds.
-workaround Find what can be done today, and prove it.
-rank Order the configs of a kernel by time, or by spills and occupancy.
+
+In CI:
+pr Compare the machine code of a pull request with its base.
 matrix Run a whole matrix, and say what changed.
-pr Say what a pull request does to the machine code.
-binaries List the kernels of finished binaries, and what changed in them.
-show Print an artifact of a cell: IR, PTX, SASS, logs.
 diff Say what changed between two runs.
-history One row for each version: verdict, registers, spills.
-hunt Look for unknown bugs of a compiler, unattended.
-bugs Failures by signature: versions, states, and who knows of them.
-pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
-site Write what is stored as static pages, to look at.
 watch Send what a night changed, one message each.
+site Write what is stored as static pages, to look at.
+
+More:
+show Print an artifact of a cell: IR, PTX, SASS, logs.
+history One row for each version: verdict, registers, spills.
+rank Order the configs of a kernel by time, or by spills and occupancy.
+bugs Failures by signature: versions, states, and who knows of them.
+package Find the kernels of a package that a target leaves without configs.
+binaries List the kernels of finished binaries, and what changed in them.
+pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
+hunt Look for unknown bugs of a compiler, unattended.
 export Write results as JSON lines, CSV, SQLite, ...
-kernels List the kernels that have a repro.
-import Write repros from a Triton cache or dump folder.
-log Read a log: what failed, and the command to go on with.
+
+Setup:
+doctor Check this machine, and say what to do about what does not work.
 toolchain List, install, verify, remove Tritons and ptxas.
 cache Show and trim what is stored.
-doctor Check this machine, and say what to do about what does not work.
+kernels List the kernels that have a repro.
+import Write repros from a Triton cache or dump folder.
 """
-_COMMANDS = dict(line.split(maxsplit=1) for line in _TABLE.splitlines())
+_GROUPS = {
+    title: dict(line.split(maxsplit=1) for line in lines)
+    for title, *lines in (part.splitlines() for part in _TABLE.split("\n\n"))
+}
+_COMMANDS = {name: words for group in _GROUPS.values() for name, words in group.items()}
 
 _WORDS = Words()
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-_EPILOG = """\b
+_EPILOG = f"""\b
 Example:
-  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a
+  triage compile my_kernel.py --sm H100
+  triage compile --help  # the options that people use; --help-all has every one
 
+GPUs, as --sm takes them: {EXAMPLES}.
+
+\b
 Exit codes: 0 as expected, 1 a failure was found, 2 wrong usage, 3 nothing selected,
 4 incomplete (this machine or a toolchain could not tell)."""
 
@@ -94,8 +112,10 @@ class _LazyGroup(click.Group):
             raise click.NoSuchCommand(word, words, near, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        width = max(map(len, _COMMANDS))
+        for title, commands in _GROUPS.items():
+            with formatter.section(title.rstrip(":")):
+                formatter.write_dl([(f"{name:{width}}", words) for name, words in commands.items()])
 
 
 def _adapt(command: click.Command) -> None:

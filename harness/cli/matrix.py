@@ -135,6 +135,7 @@ def _seconds(text: str) -> float:
 class _NightOptions(Options):
     file: Path | None = option(
         "--matrix",
+        often=True,
         type=FilePath(read=True),
         help="The matrix file. Default: ./matrix.yaml, else the one that comes with triage.",
     )
@@ -157,6 +158,7 @@ class _NightOptions(Options):
     jobs: int | None = jobs_option()
     scheduler: str | None = scheduler_option("Have captures and their cells worked on")
     max_time: float | None = silent(
+        often=True,
         reads=_seconds,
         metavar="TIME",
         help="Begin nothing new after this long (90s, 30m, 2h); the rest is left for the next run.",
@@ -167,7 +169,7 @@ class _NightOptions(Options):
         "Their cubins: SASS emulated, or launched on a GPU.",
         kind=Execution,
     )
-    dry_run: bool = silent(help="Only say how much there is to do.")
+    dry_run: bool = silent(often=True, help="Only say how much there is to do.")
     no_cache: bool = no_cache_option()
     strict_fixed: bool = silent(help="Exit with 5 where something was fixed.")
     as_json: bool = json_option()

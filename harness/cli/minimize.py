@@ -75,7 +75,7 @@ class _AskedReduction(
 ):
     words: SelectionOptions = selection_options(kernel_required=False)
     condition: str | None = option(
-        "--while", metavar="CONDITION", help="What each candidate has to meet."
+        "--while", often=True, metavar="CONDITION", help="What each candidate has to meet."
     )
     script: str | None = option(
         metavar="COMMAND", help="Your own predicate: exit code 0 means interesting."
@@ -106,7 +106,9 @@ class _AskedReduction(
     )
     seed: int = option(type=click.IntRange(0), default=0)
     out: Path | None = option(
-        type=FilePath(file_okay=False), help="The folder to write. Default: minimized/KERNEL-CELL."
+        often=True,
+        type=FilePath(file_okay=False),
+        help="The folder to write. Default: minimized/KERNEL-CELL.",
     )
     resume: bool = option(help="Go on from what the folder holds.")
     scheduler: str | None = scheduler_option("Have ptxas run")

@@ -38,30 +38,68 @@ _SECTIONS = {
     "jobs",
     "Output": "out force patch format markdown list all cell-pages dry-run replay draft-duplicates "
     "strict-fixed fail-on json",
-    "Surroundings": "resume seed scheduler no-cache confine pass-env verbose help",
+    "Surroundings": "resume seed scheduler no-cache confine pass-env verbose help help-all",
 }
 """The sections of a help, and which options are in each: a name means one thing everywhere."""
 
 
+HELP_ALL = "--help-all"
+"""The option that shows every option of a verb; `--help` shows those that people use."""
+
+
 class Verb(click.Command):
-    """A command whose help has sections."""
+    """A command of many options: `--help` has those that people use, `--help-all` all of them."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """With `--help-all`, which every such verb has."""
+        return [*super().get_params(ctx), _help_all]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options by their sections; one that has none is of the surroundings."""
         section_of = {name: title for title, names in _SECTIONS.items() for name in names.split()}
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
+        sections: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in ["Options", *_SECTIONS]
+        }
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
             if record and isinstance(option, click.Option):
                 name = option.opts[0].lstrip("-")
-                sections[section_of.get(name, "Surroundings")].append(record)
+                if HELP_ALL in ctx.meta:
+                    sections[section_of.get(name, "Surroundings")].append(record)
+                elif not isinstance(option, _Option) or option.often:
+                    sections["Options"].append(record)
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
 
-class SilentOption(click.Option):
+def _show_all(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
+    if is_given and not context.resilient_parsing:
+        context.meta[HELP_ALL] = True
+        click.echo(context.get_help())
+        context.exit()
+
+
+_help_all = click.Option(
+    [HELP_ALL],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show every option: what is selected, limits, output and the rest.",
+)
+
+
+class _Option(click.Option):
+    """An option; one that people use `often` is in the short help."""
+
+    def __init__(self, *names: Any, often: bool = False, **how: Any) -> None:
+        super().__init__(*names, **how)
+        self.often = often
+
+
+class SilentOption(_Option):
     """An option on how to work, or what to print: it chooses no cells.
 
     Runs whose commands differ in nothing else are runs of the same kind (`triage diff`).
@@ -75,7 +113,7 @@ EXECUTES = ("--run", "--formal", "--on", "--runner")
 _CARRIED = "option"
 
 _FEW = 6
-"""More options than these have sections in their help."""
+"""A command with more options than these has a short help."""
 
 Asked = Callable[[Any], int | None]
 """What a command does with its options."""
@@ -86,7 +124,7 @@ Rule = Callable[[Sequence[str]], str | None]
 
 def option(
     *names: str,
-    cls: type[click.Option] = click.Option,
+    cls: type[click.Option] = _Option,
     reads: Callable[[Any], object] | None = None,
     **how: Any,
 ) -> Any:
@@ -94,7 +132,7 @@ def option(
 
     What the field says is not said again: the option's name, that one of a `bool` takes no value,
     that one of a sequence is repeatable. A default is shown in the help. What is given is kept as
-    `reads` makes it.
+    `reads` makes it. With `often=True` it is in the short help of a verb.
 
     Example:
         `trace: str | None = option(metavar="NAME", help="What to follow.")`
@@ -363,12 +401,14 @@ json_option = partial(silent, "--json", help="One JSON document on stdout.")
 while_option = partial(
     option,
     "--while",
+    often=True,
     metavar="CONDITION",
     help='Follow this in the place of a failure: "n_regs<=32 and spill_stores>4096".',
 )
 holds_option = partial(
     option,
     "--while",
+    often=True,
     metavar="CONDITION",
     help='Show where this holds: "n_regs<=32 and spill_stores>4096".',
 )

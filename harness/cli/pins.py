@@ -17,10 +17,11 @@ from harness.binaries.pin_facts import know_pair
 from harness.binaries.pin_files import PACKAGES, read_pins
 from harness.binaries.pin_words import pins_document, pins_said
 from harness.cli.amounts import FilePath
-from harness.cli.options import Options, argument, json_option, option, verb
+from harness.cli.options import Options, argument, json_option, verb
 from harness.cli.output import print_json, print_said
 from harness.cli.progress.steps import working
 from harness.cli.results import read_results
+from harness.cli.running import sm_option
 from harness.io.files.reading import read_regular
 from harness.io.packages.wheels import resolve
 from harness.values.errors import ConfigurationError, UsageError
@@ -31,9 +32,7 @@ _MAX_BYTES = 64 << 20
 
 class _PinsOptions(Options):
     file: Path = argument(type=FilePath(read=True))
-    sm: tuple[str, ...] = option(
-        required=True, metavar="SM", help="GPU target: 90a ... Repeatable."
-    )
+    sm: tuple[str, ...] = sm_option(required=True)
     as_json: bool = json_option()
 
 

@@ -34,7 +34,7 @@ from harness.cli.output import (
 )
 from harness.cli.progress.cells import show_progress
 from harness.cli.results import open_results
-from harness.cli.running import execution_options, run_to_the_end
+from harness.cli.running import execution_options, run_to_the_end, sm_option
 from harness.diff.pairing import pair_launches, renaming
 from harness.io.files.locations import create_folder
 from harness.io.files.writing import write_atomically
@@ -61,22 +61,22 @@ from harness.values.toolchain import BUNDLED, INSTALLED
 
 class _PrOptions(Options, rules=[exclusive("--json", "--markdown")]):
     base: str = option(
+        often=True,
         required=True,
         metavar="REF",
         help="What to compare with: a branch or commit (what head left it at), a folder, or a "
         "folder of results, whose last run counts.",
     )
-    head: str = option(default=".", metavar="DIR", help="A folder, or one of results.")
+    head: str = option(often=True, default=".", metavar="DIR", help="A folder, or one of results.")
     kernels: tuple[str, ...] = option(
         "--kernel",
         "--kernels",
+        often=True,
         metavar="PATTERN",
         help="Files ('kernels/**.py', FILE.py::NAME, FILE.ptx) or names of repros. Repeatable. "
         "Default: those of ./matrix.yaml, else of ./repros.",
     )
-    sm: tuple[str, ...] = option(
-        metavar="SM", help="GPU target: 90a, sm_100a ... Repeatable. Default: the matrix's."
-    )
+    sm: tuple[str, ...] = sm_option(" Default: the matrix's.")
     triton: tuple[str, ...] = option(metavar="X", help="Triton version. Repeatable.")
     ptxas: tuple[str, ...] = option(metavar="X", help="ptxas version. Repeatable.")
     file: Path | None = option(
@@ -92,11 +92,13 @@ class _PrOptions(Options, rules=[exclusive("--json", "--markdown")]):
         kind=Execution,
     )
     fail_on: str = silent(
+        often=True,
         type=click.Choice(["regression", "failure", "never"]),
         default="regression",
         help="When the exit code is 1: head is worse; or has any failure that no matrix expects.",
     )
     out: Path | None = silent(
+        often=True,
         type=FilePath(file_okay=False),
         metavar="DIR",
         help="Write comment.md, triage.sarif, junit.xml and triage.json there.",

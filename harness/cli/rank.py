@@ -14,15 +14,14 @@ import lzma
 from pathlib import Path
 
 from harness.cells.places import CompileOptions
-from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import GpuOptions, gpu_option
 from harness.cli.options import Options, goes_with, json_option, option, verb
 from harness.cli.output import print_json, print_remarks, print_said, print_text
-from harness.cli.progress.steps import narrating, preparing
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
-from harness.cli.running import execution_options, run_to_the_end, selection_options
+from harness.cli.running import execution_options, run_to_the_end, select_named, selection_options
 from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.toolchain import GPU
@@ -36,7 +35,7 @@ class _RankOptions(
     Options, rules=[goes_with("--measure", "--on", "--runner", "--pack", "--import")]
 ):
     words: SelectionOptions = selection_options(kernel_required=False)
-    measure: bool = option(help="Time the configs on a GPU: the fastest first.")
+    measure: bool = option(often=True, help="Time the configs on a GPU: the fastest first.")
     gpu: GpuOptions = gpu_option("--measure: this machine's GPU.", GPU)
     documents: tuple[Path, ...] = option(
         "--again",
@@ -66,8 +65,7 @@ def command(options: _RankOptions) -> None:
             raise UsageError(f"--again: no document of `triage rank --json`: {error}") from error
     elif options.words.kernel:
         way = options.gpu.way() if options.measure else None
-        with preparing():
-            selections = select_all(options.words)
+        selections = select_named(options.words)
         with open_results() as store, narrating("compiling") as tell:
             report = run_to_the_end(rank(selections, store, options.how, way, tell))
         print_remarks(*report.notes)

@@ -97,14 +97,18 @@ class _ReportOptions(
     ],
 ):
     words: SelectionOptions = selection_options(kernel_required=False)
-    bug: int | None = option(type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
+    bug: int | None = option(
+        often=True, type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`."
+    )
     addressee: str | None = option(
         "--for",
+        often=True,
         type=_Addressee(),
         help="The upstream whose form the issue gets; KIND is another compiler. Default: whom "
         "blame accuses.",
     )
     out: Path | None = option(
+        often=True,
         type=FilePath(file_okay=False),
         help="Folder for issue.md and bundle.tar.gz. Default: reports/KERNEL-CELL.",
     )

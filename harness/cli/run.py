@@ -28,7 +28,6 @@ from gpu_emulator.values import Budget, Schedule
 from harness.cells.compile import SamplePolicy
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
-from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spelled
 from harness.cli.amounts import FilePath, FiniteRange
 from harness.cli.gpu_way import (
@@ -41,10 +40,10 @@ from harness.cli.gpu_way import (
 )
 from harness.cli.options import Options, goes_with, json_option, option, silent, verb
 from harness.cli.output import print_json, print_line, print_remarks, print_said
-from harness.cli.progress.steps import narrating, preparing
+from harness.cli.progress.steps import narrating
 from harness.cli.ptx_inputs import PtxOptions
 from harness.cli.results import open_results
-from harness.cli.running import execution_options, run_to_the_end, selection_options
+from harness.cli.running import execution_options, run_to_the_end, select_named, selection_options
 from harness.run.emulator_jobs import RunTrial
 from harness.run.executing import Follow
 from harness.run.executors import run_selections
@@ -96,6 +95,7 @@ class _GpuOptions(Options, rules=[ONE_WAY]):
     """What executes it; on a GPU, what is done there, and how it is reached."""
 
     on: str | None = option(
+        often=True,
         type=EXECUTOR,
         help="What executes it: the PTX (the default); what ptxas makes of it, its SASS, without a "
         "GPU; or a GPU (the default with one of the options below).",
@@ -177,12 +177,14 @@ class _RunOptions(Options, rules=[goes_with("--trace", "--beside")]):
         "asynchronous operations: early, late or random; BLOCKS: so many at once, not all.",
     )
     max_instructions: int = silent(
+        often=True,
         metavar="N",
         type=click.IntRange(1),
         default=INSTRUCTIONS,
         help="Instructions of all threads that one run may take; one that takes more is `not_run`.",
     )
     programs: int | None = option(
+        often=True,
         type=click.IntRange(1),
         help=f"The most programs of a grid to execute, evenly spread over it. Default: {PROGRAMS}; "
         "all of a file of PTX.",
@@ -280,8 +282,7 @@ def _run_kernels(options: _RunOptions) -> int:
     if options.dump:
         raise UsageError("--out is for a file of PTX")
     budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
-    with preparing():
-        selections = select_all(options.words)
+    selections = select_named(options.words)
     survey = SamplePolicy(options.words, "run", "executed")
     with open_results() as store, narrating("executing") as tell:
         report = run_to_the_end(
@@ -413,8 +414,7 @@ def _run_cubins(options: _RunOptions, on: str) -> int:
             raise UsageError(f"{name} is for the emulator of PTX, not for --on {on}")
     # Before anything is compiled: is there a GPU to be reached?
     way = GpuOptions(on=on, runner=gpu.runner, pack=gpu.pack).way()
-    with preparing():
-        selections = select_all(options.words)
+    selections = select_named(options.words)
     is_ptx = all(selection.repro.ptx for selection in selections)
     question = GpuQuestion(
         selections=selections,

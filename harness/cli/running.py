@@ -67,6 +67,7 @@ def _versions(kind: str, *words: str) -> Completer:
 
 TOOLCHAINS: dict[str, Any] = {
     "triton": option(
+        often=True,
         metavar="X",
         help="Triton version, specifier ('>=3.6'), `latest`, or `installed`; any distribution's: "
         "NAME==VERSION. Repeatable. Default: the repro's, else installed.",
@@ -77,6 +78,7 @@ TOOLCHAINS: dict[str, Any] = {
         help="Any compiler's version; `triton==3.6.0` is `--triton 3.6.0`. Repeatable.",
     ),
     "ptxas": option(
+        often=True,
         metavar="X",
         help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
         "this Triton picks; the default). Repeatable.",
@@ -92,8 +94,8 @@ TOOLCHAINS: dict[str, Any] = {
 
 def sm_option(more: str = "", **how: Any) -> Any:
     """`--sm`, with `more` words in the help."""
-    words = f"GPU target: 90a, sm_100a, 100f ... Repeatable.{more}"
-    return option(metavar="SM", help=words, shell_complete=completing(_targets), **how)
+    words = f"GPU: H100, 90a, sm_100a, 100f ... Repeatable.{more}"
+    return option(often=True, metavar="SM", help=words, shell_complete=completing(_targets), **how)
 
 
 _launch_option = option(
@@ -101,6 +103,7 @@ _launch_option = option(
     help="Launch function, or a pattern of them; main#2: its second launch of a kernel.",
 )
 _config_option = option(
+    often=True,
     metavar="FILTER",
     help='Only configs that match: "num_warps=4|8,maxnreg=none"; "*=none": and have no other '
     "value.",
@@ -131,7 +134,7 @@ def selection_options(*, kernel_required: bool = True) -> Any:
             "or FILE.ptx; as the argument.",
             is_required=kernel_required,
         ),
-        sm=sm_option(" Default: the repro's."),
+        sm=sm_option(" Default: the repro's, else this machine's GPU."),
         **TOOLCHAINS,
         launch=_launch_option,
         set=option(
@@ -146,7 +149,7 @@ def selection_options(*, kernel_required: bool = True) -> Any:
 
 def _tool_option(title: str, example: str) -> Any:
     words = f"Only this version of {title}, or specifier ('{example}'). Repeatable."
-    return option(metavar="X", help=words)
+    return option(often=True, metavar="X", help=words)
 
 
 def _kind_option(name: str, example: str) -> Any:
@@ -290,6 +293,20 @@ def run_to_the_end(job: Coroutine[None, None, T]) -> T:
         raise click.Abort from None
 
 
+def select_named(words: SelectionOptions) -> tuple[Selection, ...]:
+    """What is selected of each kernel that `--kernel` means; what there is to say of it is said.
+
+    Raises:
+        UsageError, InfrastructureError: as `select_all`.
+    """
+    from harness.cells.selection import select_all  # noqa: PLC0415 - as above
+
+    with preparing():
+        selections = select_all(words)
+    print_remarks(*(note for selection in selections for note in selection.notes))
+    return selections
+
+
 def select_single(words: SelectionOptions, follows: str, *options: str) -> Selection:
     """What is selected, where `options` say what there may be one of.
 
@@ -300,6 +317,7 @@ def select_single(words: SelectionOptions, follows: str, *options: str) -> Selec
 
     with preparing():
         selection = select(words)
+    print_remarks(*selection.notes)
     values = {
         "--sm": selection.targets,
         "--launch": selection.launches,

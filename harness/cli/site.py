@@ -73,6 +73,7 @@ def serve(folder: Path, port: int) -> None:
 
 class _SiteOptions(Options, rules=[exclusive("--serve", "--json"), goes_with("--serve", "--port")]):
     out: Path = option(
+        often=True,
         type=FilePath(readable=False),
         default=Path("site"),
         metavar="DIR",
@@ -84,7 +85,7 @@ class _SiteOptions(Options, rules=[exclusive("--serve", "--json"), goes_with("--
         metavar="N",
         help="The most cells that get a page of their own, with their artifacts.",
     )
-    serves: bool = option("--serve", help="Then serve them on 127.0.0.1 until Ctrl-C.")
+    serves: bool = option("--serve", often=True, help="Then serve them on 127.0.0.1 until Ctrl-C.")
     port: int | None = option(
         type=click.IntRange(0, 65535), help="The port of --serve. Default: any free one."
     )

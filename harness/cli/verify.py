@@ -41,9 +41,10 @@ _TONES = {Holds.HOLDS: Tone.GOOD, Holds.NOT: Tone.BAD, Holds.UNCHECKED: Tone.FAI
 
 class _VerifyOptions(Options):
     file: Path = argument(type=FilePath(read=True))
-    sm: str | None = option(metavar="SM", help="The GPU where the issue names none: 90a, H100 ...")
+    sm: str | None = option(often=True, metavar="SM", help="The GPU where the issue names none.")
     inputs: PtxOptions
     out: Path | None = option(
+        often=True,
         type=FilePath(file_okay=False),
         help="Where the issue's programs are written to. Default: verified/NAME.",
     )

@@ -66,14 +66,17 @@ class _WorkaroundOptions(
     )
     kinds: tuple[str, ...] = option(
         "--change",
+        often=True,
         type=click.Choice([kind.value for kind in SettingKind]),
         help="What may be changed. Repeatable. Default: all of these.",
     )
     run: bool = option(
+        often=True,
         help="Execute the PTX on the emulator: find what is right where a config computes the "
-        "wrong thing."
+        "wrong thing.",
     )
     patch: Path | None = option(
+        often=True,
         type=FilePath(dir_okay=False),
         metavar="FILE",
         help="Write the patch of the kernel's file here.",

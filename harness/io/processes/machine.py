@@ -27,6 +27,7 @@ _ELSE = {
     "signals": "may end your other processes",
 }
 _NEEDED = ("files", "network")
+_GPUS = Path("/proc/driver/nvidia/gpus")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -128,6 +129,12 @@ def plain_environment() -> dict[str, str]:
 def cores() -> int:
     """Processors that this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def gpus() -> tuple[str, ...]:
+    """The names of this machine's NVIDIA GPUs, each once, as their driver has them."""
+    texts = [path.read_text() for path in sorted(_GPUS.glob("*/information"))]
+    return tuple(dict.fromkeys(re.findall(r"Model:\s*(.+)", "\n".join(texts))))
 
 
 def memory() -> int:

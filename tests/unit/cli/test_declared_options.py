@@ -78,7 +78,7 @@ def test_what_is_not_given_leaves_the_default_of_what_reads_it() -> None:
 
 
 def test_a_default_and_what_a_part_says_are_shown() -> None:
-    shown = CliRunner().invoke(command, ["--help"]).stdout
+    shown = CliRunner().invoke(command, ["--help-all"]).stdout
     assert "[default: 3]" in shown
     assert "How deep." in shown
 
