@@ -39,7 +39,16 @@ from harness.diff.sets import ConfigSets, does_work
 from harness.io.packages.versions import parse_version
 from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of
 from harness.values.cell import are_of_one_file
-from harness.values.change import Change, ChangeKind, Changes, MetricStep, Severity, Surprise
+from harness.values.change import (
+    METRICS,
+    Change,
+    ChangeKind,
+    Changes,
+    MetricStep,
+    Severity,
+    Surprise,
+    severity_of,
+)
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 from harness.values.row import Facts
@@ -47,36 +56,7 @@ from harness.values.timing import Faster, compare_times
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
-# Steps of registers, spills and occupancy between two runs of a cell: which of them matter.
-# Counters are exact integers, so that a rule is a threshold and no statistics. A step down follows
-# the same rule as a step up: its base is the smaller of the two numbers.
-
-
-def _unless(least: int, fraction: float, step: Severity) -> Callable[[int, int], Severity]:
-    """A `step` where numbers differ by at least `least`, and this fraction of the smaller."""
-
-    def severity(one: int, other: int) -> Severity:
-        is_step = abs(one - other) >= max(least, fraction * min(one, other))
-        return step if is_step else Severity.INFORMATIONAL
-
-    return severity
-
-
-_rise_of_spills = _unless(16, 0.10, Severity.SPILLS)
-_METRICS: Mapping[str, Callable[[Any, Any], Severity]] = {
-    # Stores plus loads.
-    "spills": lambda one, other: (
-        _rise_of_spills(one, other) if one and other else Severity.SPILLS_BEGIN
-    ),
-    # It moves in whole blocks: where it moved, a limit of registers or memory was crossed.
-    "occupancy": lambda one, other: Severity.LIMIT,  # noqa: ARG005
-    "n_regs": _unless(8, 0.05, Severity.REGISTERS),
-    **dict.fromkeys(
-        ("stack", "shared", "tmem_size"),
-        lambda one, other: Severity.INFORMATIONAL,  # noqa: ARG005
-    ),
-}
-"""How much a difference of each number matters."""
+# Steps of registers, spills and occupancy between two runs of a cell.
 
 
 def metric_steps(older: Facts, newer: Facts, *, health: bool = True) -> tuple[MetricStep, ...]:
@@ -90,7 +70,7 @@ def metric_steps(older: Facts, newer: Facts, *, health: bool = True) -> tuple[Me
         # What the same code takes on another day says nothing of the code.
         return ()
     steps = [*_health(older, newer)] if health else []
-    for metric, severity in _METRICS.items():
+    for metric in METRICS:
         before, after = getattr(older, metric), getattr(newer, metric)
         if before is not None and after is not None and before != after:
             rises = after > before
@@ -99,7 +79,7 @@ def metric_steps(older: Facts, newer: Facts, *, health: bool = True) -> tuple[Me
                     metric=metric,
                     older=before,
                     newer=after,
-                    severity=severity(before, after),
+                    severity=severity_of(metric, before, after),
                     worse=rises is (metric != "occupancy"),
                 )
             )

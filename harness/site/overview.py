@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from harness.diff.diff_words import ChangeGroup, group_changes
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.site.squares import (
+    Tally,
     ToolchainKey,
     bug_page,
     kernel_page,
     toolchain_of_cell,
     toolchains_in_order,
 )
+from harness.tables.said import Tone
+from harness.tables.summary import plural
 from harness.values.bug import AffectedRange, Bug, Seen, VersionMark
-from harness.values.change import ChangeKind, Changes
+from harness.values.change import Change, ChangeKind, Changes, Severity
 from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
 
@@ -25,14 +29,18 @@ MOST_CELLS = 2_000
 """Cells that a bug's page lists; the page says how many there are."""
 
 _MOST_ENTRIES = 20_000
+_MOST_CLAUSES = 3
+_MOST_STEPS = 300
+MOST_READ = 60
+"""Nights in which it is looked up since when a kernel is broken."""
 SEEN = {
-    Seen.HERE: ("B", "bad", "has it"),
-    Seen.CLEAN: ("G", "good", "works"),
-    Seen.OTHER: ("X", "poor", "fails in another way"),
+    Seen.HERE: ("✗", "bad", "has it"),
+    Seen.CLEAN: ("✓", "good", "works"),
+    Seen.OTHER: ("!", "poor", "fails in another way"),
     Seen.UNTOLD: ("?", "hole", "cannot be determined"),
-    Seen.FLAKY: ("F", "bad", "comes and goes"),
+    Seen.FLAKY: ("~", "bad", "comes and goes"),
 }
-"""Letter, tone and words of what a cell says of a bug."""
+"""Mark, tone and words of what a cell says of a bug."""
 
 _NIGHT_WORDS = {
     **{kind: "worse" for kind in ChangeKind if kind.is_bad},
@@ -78,6 +86,55 @@ class Night:
         )
 
 
+def day_of(seconds: float) -> str:
+    """A time since the epoch as a day: `26 Nov 2026`."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%d %b %Y}"
+
+
+def age_of(seconds: float, now: float) -> str:
+    """How long before another time it was."""
+    days = int((now - seconds) // 86_400)
+    return plural(days, "day") if days else "less than a day"
+
+
+class Step(NamedTuple):
+    """A change of a number from one run to another: in percent, None where it was 0 before."""
+
+    percent: float | None
+    tone: str
+    group: ChangeGroup
+
+
+def steps_of(changes: Changes) -> tuple[list[Step], list[Step], int]:
+    """Cells whose numbers changed, the largest change first; those too small to matter; the rest.
+
+    The last are counted.
+    """
+    lists = []
+    hidden = 0
+    for each in (changes.changes, changes.informational):
+        steps = [_step(change) for change in each if change.steps]
+        steps.sort(key=_size, reverse=True)
+        lists.append(steps[:_MOST_STEPS])
+        hidden += len(steps[_MOST_STEPS:])
+    return lists[0], lists[1], hidden
+
+
+def _step(change: Change) -> Step:
+    gravest = change.steps[0]
+    before, after = gravest.older, gravest.newer
+    percent = None
+    if isinstance(before, int | float) and isinstance(after, int | float) and before:
+        percent = (after - before) / before * 100
+    matters = gravest.severity > Severity.INFORMATIONAL
+    tone = ("bad" if gravest.worse else "good") if matters else "faint"
+    return Step(percent, tone, group_changes([change])[0])
+
+
+def _size(step: Step) -> tuple[bool, float]:
+    return step.percent is None, abs(step.percent or 0)
+
+
 SearchEntry: TypeAlias = tuple[str, str, str]
 """What the search finds: its kind, words, and address."""
 
@@ -97,7 +154,11 @@ class BugCells:
 
 @dataclass(slots=True)
 class Overview:
-    """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells."""
+    """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells.
+
+    `is_known` says of a failing cell and its bug that it is expected, or that people have decided
+    to leave it: `known` counts those.
+    """
 
     matrix: dict[str, dict[str, dict[ToolchainKey, Counter[VerdictKind]]]] = field(
         default_factory=dict
@@ -110,6 +171,9 @@ class Overview:
     bugs: dict[int, BugCells] = field(default_factory=lambda: defaultdict(BugCells))
     entries: list[SearchEntry] = field(default_factory=list)
     unlisted: int = 0
+    is_known: Callable[[BugFacts, int | None], bool] = lambda *_: False
+    known: Counter[tuple[str, str, ToolchainKey]] = field(default_factory=Counter)
+    open_bugs: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(
         self,
@@ -132,8 +196,62 @@ class Overview:
                 if len(bug_cells.shown) < MOST_CELLS:
                     bug_cells.shown.append((facts, href_of(facts.cell)))
             if facts.verdict.is_failure:
+                if self.is_known(facts, bug):
+                    self.known[kernel, target, toolchain] += 1
+                elif bug is not None:
+                    self.open_bugs[kernel, target].add(bug)
                 self._list(facts, href_of(facts.cell))
         self._follow(cells, href_of)
+
+    def state(
+        self, nights: Sequence[tuple[int, Tally]], first_seen: Mapping[int, int]
+    ) -> tuple[str, Tone]:
+        """What is broken, on which targets and since which run: one sentence, and its tone.
+
+        A kernel is broken on a target where none of its cells works with some toolchain. `nights`
+        are the last ones, newest first; `first_seen` has the first run of each bug.
+        """
+        broken: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+        partly: dict[str, None] = {}
+        for target, kernels in self.matrix.items():
+            for kernel, row in kernels.items():
+                fails = {
+                    toolchain: count
+                    for toolchain, verdicts in row.items()
+                    if (count := _failures(verdicts) - self.known[kernel, target, toolchain]) > 0
+                }
+                dead = [toolchain for toolchain in fails if not _working(row[toolchain])]
+                if dead:
+                    tools = "" if len(dead) == len(row) else f" with {len(dead)} toolchains"
+                    tools = f" with {dead[0].words}" if tools and len(dead) == 1 else tools
+                    seen = [first_seen[bug] for bug in self.open_bugs[kernel, target]]
+                    since = 0 if tools else _dead_since(nights, (kernel, target))
+                    broken[kernel, tools, since or min(seen, default=0)].append(target)
+                elif fails:
+                    partly[_name(kernel)] = None
+        clauses = [
+            f"{_name(kernel)} is broken on {_and(targets)}{tools}"
+            + (f" since run {since}" if since else "")
+            + (" or earlier" if len(nights) == MOST_READ and since == nights[-1][0] else "")
+            for (kernel, tools, since), targets in sorted(broken.items(), key=lambda it: -it[0][2])
+        ]
+        if len(clauses) > _MOST_CLAUSES:
+            more = len({kernel for kernel, *_ in broken}) - _MOST_CLAUSES
+            clauses[_MOST_CLAUSES:] = [f"{plural(max(1, more), 'kernel')} more"]
+        if partly:
+            some = "some" if clauses else "Some"
+            clauses.append(f"{some} configs of {_and(list(partly))} fail")
+        if clauses:
+            return "; ".join(clauses) + ".", Tone.BAD if broken else Tone.POOR
+        parts = (
+            ("expected failures", self.known.total()),
+            ("poor code", sum(n for kind, n in self.verdicts.items() if kind.facts.is_poor)),
+            ("undetermined", sum(n for kind, n in self.verdicts.items() if kind.tells_nothing)),
+        )
+        count = len({kernel for kernels in self.matrix.values() for kernel in kernels})
+        works = f"{_working(self.verdicts):,} of {self.verdicts.total():,} cells"
+        others = "".join(f"; {name}: {cells:,}" for name, cells in parts if cells)
+        return f"Nothing is broken: {works} work, in {plural(count, 'kernel')}{others}.", Tone.GOOD
 
     def _list(self, facts: BugFacts, href: str) -> None:
         if len(self.entries) >= _MOST_ENTRIES:
@@ -172,6 +290,37 @@ class Overview:
         yield from self.entries
 
 
+def _failures(verdicts: Mapping[VerdictKind, int]) -> int:
+    return sum(count for kind, count in verdicts.items() if kind.is_failure)
+
+
+def _working(verdicts: Mapping[VerdictKind, int]) -> int:
+    return sum(count for kind, count in verdicts.items() if kind.compiles)
+
+
+def _dead_since(nights: Sequence[tuple[int, Tally]], place: tuple[str, str]) -> int:
+    """The first of the last runs in a row in which nothing works there; 0 where there is none."""
+    since = 0
+    for run, tally in nights:
+        if place in tally:
+            if _working(tally[place]) or not _failures(tally[place]):
+                break
+            since = run
+    return since
+
+
+def _name(kernel: str) -> str:
+    """A kernel of a file without its file."""
+    return kernel.rpartition("::")[2]
+
+
+def _and(words: Sequence[str]) -> str:
+    first = list(words[:_MOST_CLAUSES])
+    if len(words) > _MOST_CLAUSES:
+        first.append(f"{len(words) - _MOST_CLAUSES:,} more")
+    return " and ".join(filter(None, (", ".join(first[:-1]), first[-1])))
+
+
 def _seen(facts: BugFacts) -> Seen:
     if facts.verdict in COULD_NOT_TELL:
         return Seen.UNTOLD
@@ -179,11 +328,12 @@ def _seen(facts: BugFacts) -> Seen:
 
 
 def mark_said(mark: VersionMark, affected: AffectedRange) -> tuple[str, str, str, str]:
-    """Of a version of a tool: letter, tone, words, and which ends of the range it is."""
+    """Of a version of a tool: mark, tone, words, and which ends of the range it is."""
     ends = ("last_good", "first_bad", "last_bad", "first_fixed")
     notes = [name.replace("_", " ") for name in ends if getattr(affected, name) == mark.version]
     words = ", ".join(
         f"{count:,} cell{'s' if count > 1 else ''}: {SEEN[seen][2]}"
         for seen, count in mark.counts.items()
     )
-    return *SEEN[mark.seen][:2], words, ", ".join(notes)
+    mark_and_word = " ".join(SEEN[mark.seen][::2])
+    return mark_and_word, SEEN[mark.seen][1], words, ", ".join(notes)

@@ -87,31 +87,28 @@ def charts_of(
 
 
 def _names_of_lines(configs: Mapping[str, BugFacts]) -> dict[str, str]:
-    """What tells each config from the others, by its label; empty where a chart has no room."""
-    values = {label: dict(facts.config) for label, facts in configs.items()}
-    varies = {
-        name
-        for config in values.values()
-        for name in config
-        if len({repr(other.get(name)) for other in values.values()}) > 1
+    """What tells each config from the others, by its label: `warps=4`, else values alone."""
+    cells = list(configs.values())
+    names = squares.vary(cells)
+    parts = {label: squares.parts_of(facts, names) for label, facts in configs.items()}
+    words = {
+        label: ",".join(f"{n.removeprefix('num_')}={v}" for n, v in zip(names, values, strict=True))
+        for label, values in parts.items()
     }
-    names = {
-        label: ",".join(f"{n.removeprefix('num_')}={v}" for n, v in config.items() if n in varies)
-        for label, config in values.items()
-    }
-    return names if all(0 < len(name) <= _MOST_LETTERS for name in names.values()) else {}
+    if any(len(each) > _MOST_LETTERS for each in words.values()):
+        words = {label: "/".join(values)[:_MOST_LETTERS] for label, values in parts.items()}
+    return words if names else {}
 
 
 def _ends(chart: Chart, names: Mapping[str, str]) -> Iterator[tuple[str, float, bool]]:
-    """Names beside the ends of lines, as far as there is room; that of the worst step first."""
-    taken: list[float] = []
-    for line in reversed(chart.lines):
-        last = line.points[-1]
-        is_free = all(abs(last.y - y) >= _LETTER_HEIGHT for y in taken)
-        if last.index == len(chart.labels) - 1 and is_free:
-            taken.append(last.y)
-            is_worst = chart.worst is not None and line is chart.worst.line
-            yield _together([names[name] for name in line.names]), last.y, is_worst
+    """Names beside the ends of lines, moved apart; that of the worst step where its line ends."""
+    ended = [line for line in chart.lines if line.points[-1].index == len(chart.labels) - 1]
+    worst = chart.worst.line if chart.worst else None
+    lowest = chart.frame.height - chart.frame.bottom
+    ended = sorted(ended, key=lambda line: -line.points[-1].y)
+    for at, line in enumerate(ended[: int(lowest // _LETTER_HEIGHT)]):
+        lowest = min(lowest - _LETTER_HEIGHT * bool(at), line.points[-1].y)
+        yield _together([names[name] for name in line.names]), lowest, line is worst
 
 
 def _together(names: Sequence[str]) -> str:
@@ -152,7 +149,6 @@ def kernel_view(
         "kernel": kernel,
         "target": target,
         "cells": len(cells),
-        "letters": squares.letters_of({facts.verdict for facts in cells}),
         "launches": [
             (
                 squares.config_grid(launch, cells_of_launch, href_of, most // len(shown)),
@@ -311,7 +307,7 @@ def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> Bl
             },
             title="Programs by assemblers",
             left_out=f"{hidden:,} of {len(lines):,} programs; the rows have all." if hidden else "",
-            row_title="program",
+            heads=("program",),
         ),
         says=tuple(_says(lines, compilers)),
         command=spell_command("blame", words_of(example, others)),
@@ -331,9 +327,9 @@ def _label(key: tuple[str, str], compilers: Sequence[str]) -> str:
 
 def _square(beside: _Beside) -> Square:
     facts, href, seen = beside
-    letter, tone, words = SEEN[seen]
-    words = f"{facts.compiler_name}, {facts.tool}: {words} ({facts.verdict})"
-    return Square(letter, tone, words, href)
+    mark, tone, says = SEEN[seen]
+    words = f"{facts.compiler_name}, {facts.tool}: {says} ({facts.verdict})"
+    return Square(f"{mark} {says}", tone, words, href)
 
 
 def _says(lines: _Lines, compilers: _Compilers) -> list[str]:

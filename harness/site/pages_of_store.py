@@ -7,7 +7,7 @@ import base64
 import hashlib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,11 +16,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from harness.bugs.bug_words import bug_said, bug_title
+from harness import __version__
+from harness.bugs.bug_words import bug_said, bug_title, command_of
 from harness.bugs.list import list_bugs, reproducer_of, workarounds_of
-from harness.cells.matrix_rules import EVERY, is_meant
+from harness.cells.matrix_rules import EVERY, Expectations, happened, is_meant
 from harness.cells.places import CompileOptions, at_bench
 from harness.diff.between_runs import (
+    all_runs,
     compare_runs,
     current_results,
     last_night,
@@ -36,7 +38,7 @@ from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import every_nvdisasm
 from harness.site import squares
 from harness.site.live import Live
-from harness.site.overview import Night, Overview, mark_said
+from harness.site.overview import MOST_READ, Night, Overview, age_of, day_of, mark_said, steps_of
 from harness.site.pages import (
     ROWS,
     CellPages,
@@ -58,15 +60,15 @@ from harness.store.store import Store
 from harness.tables.file_templates import render_template
 from harness.tables.rows import figure
 from harness.tables.said import tone_of
-from harness.values.bug import Bug
-from harness.values.change import ChangeKind, Changes
+from harness.values.bug import Bug, HumanState, KeptReproducer
+from harness.values.change import THRESHOLDS, ChangeKind, Changes
 from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.matrix import Selector
 from harness.values.row import BugFacts, Row
 from harness.values.target import Target
 from harness.values.toolchain import TRITON, Tool
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import VERDICTS, VerdictKind
 from harness.workaround.rank.ranking import ranks_of
 
 MARKER = ".triage-site"
@@ -74,9 +76,12 @@ MARKER = ".triage-site"
 
 _MOST_GROUPS = 300
 _MOST_PAIRS = 200
-_MOST_NIGHTS = 7
+_MOST_NIGHTS = 10
 _MOST_COUNTED = 30
 """Pages whose live registers are counted where none are stored; nvdisasm takes a second each."""
+
+_LEFT = (HumanState.EXPECTED, HumanState.INVALID, HumanState.WONTFIX)
+"""Of bugs that people have decided to leave as they are."""
 
 _SECONDS = 60.0
 """For one nvdisasm that counts live registers."""
@@ -117,10 +122,20 @@ def write_site(
         StorageError: the results cannot be read, or the pages cannot be written.
     """
     reports: list[SiteReport] = []
+    here = Path.cwd()
+    folders = (each for each in (here, *here.parents) if (each / ".git").exists())
+    repository = next(folders, here).name
 
     async def write(folder: Path) -> SiteReport:
         async with at_bench(store, CompileOptions(timeout=_SECONDS)) as bench:
-            writer = _Writer(store=store, folder=folder, most=cell_pages, only=only, bench=bench)
+            writer = _Writer(
+                store=store,
+                folder=folder,
+                most=cell_pages,
+                only=only,
+                bench=bench,
+                repository=repository,
+            )
             return await writer.write()
 
     def fill(folder: Path) -> None:
@@ -137,6 +152,7 @@ class _Writer:
     most: int
     only: Sequence[Selector]
     bench: Workbench
+    repository: str
     sizes: list[int] = field(default_factory=list)
     overview: Overview = field(default_factory=Overview)
     cells: CellPages = field(init=False)
@@ -145,23 +161,38 @@ class _Writer:
     disassemblers: dict[str | None, list[Tool]] = field(default_factory=dict)
     counted: Counter[bool] = field(default_factory=Counter)
     pairs: set[str] = field(default_factory=set)
+    reproducers: dict[int, KeptReproducer] = field(default_factory=dict)
+    problems: list[dict[str, Any]] = field(default_factory=list)
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store, only=self.only)
         run, _, changes = last_night(self.store, only=self.only)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
+        matrix = matrix_of(self.store, run) if run else None
+        expectations = Expectations(matrix.expect if matrix else ())
+        left = {bug.record.number for bug in self.bugs if bug.record.state in _LEFT}
+
+        def is_known(facts: BugFacts, bug: int | None) -> bool:
+            expected = expectations.of(facts)
+            return bug in left or (expected is not None and happened(facts, expected))
+
+        self.overview.is_known = is_known
         examples = {group.changes[0].facts.cell for group in groups}
         examples |= {bug.example.cell for bug in self.bugs}
         self.cells = CellPages(self.most, frozenset(examples))
         for kernel in self.store.kernels():
             await self._kernel(kernel)
-        self._write_tonight(run, changes, groups)
+        self.reproducers = {
+            bug.record.number: kept for bug in self.bugs if (kept := reproducer_of(self.store, bug))
+        }
+        self._write_nights(run, changes)
         self._write_matrix()
         self._write_bugs()
         columns = squares.toolchains_in_order(self.overview.by_toolchain)
         self._page("toolchains.html", "toolchains", toolchains=columns, overview=self.overview)
         self._write_hunts()
         self._write_search()
+        self._page("help.html", "help", verdicts=VERDICTS)
         return SiteReport(
             pages=len(self.sizes),
             cells=self.overview.verdicts.total(),
@@ -182,7 +213,7 @@ class _Writer:
             f"site/{template}.html.j2",
             here=file,
             scripts=[_script(name) for name in ("page", *scripts)],
-            **{"page_of": self.cells.page, **_WORDS, **values},
+            **{"page_of": self.cells.page, "repository": self.repository, **_WORDS, **values},
         )
         # What a name holds that is not text (half of a surrogate pair) is written as a reference.
         data = text.encode("utf-8", "xmlcharrefreplace")
@@ -257,6 +288,8 @@ class _Writer:
                 previous=files[index - 1],
                 next=files[(index + 1) % len(files)],
                 rows=part,
+                names=squares.vary(cells),
+                same=squares.same_words(cells),
             )
 
     async def _live(self, record: ResultRecord) -> Live | None:
@@ -351,57 +384,115 @@ class _Writer:
 
     # --- all kernels ----------------------------------------------------------------------------
 
-    def _write_tonight(
-        self, run: RunRecord | None, changes: Changes | None, groups: Sequence[ChangeGroup]
-    ) -> None:
-        lines = changes_said(changes) if changes else []
-        letters = squares.letters_of(self.overview.verdicts)
-        shown = [(group, *self._look(group, run)) for group in groups if run]
-        total = len(group_changes(changes.changes)) if changes else 0
-        # Behind the headline and three lines for each group come the remarks.
+    def _write_nights(self, run: RunRecord | None, changes: Changes | None) -> None:
+        """The first page, and for each of the last nights what changed in it."""
+        runs = self._runs(run)
+        tallies = [(each.id, self._tally(each.id)) for each in runs]
+        first_seen = {bug.record.number: bug.first_seen for bug in self.bugs}
+        sentence, tone = self.overview.state(tallies, first_seen)
+        started = {each.id: each.started for each in all_runs(self.store)}
+        nights: list[Night] = []
+        axis = []
+        for at, night in enumerate(runs[:_MOST_NIGHTS]):
+            older = runs[at + 1] if at + 1 < len(runs) else None
+            if at and older:
+                matrix = matrix_of(self.store, night)
+                changes = compare_runs(self.store, older.id, night.id, matrix, only=self.only)
+            changes = changes if older else None
+            told = Night.of(night.id, night.started, night.finished or night.started, changes)
+            looked = [
+                (group, *self._look(group, night if not at else None))
+                for group in (group_changes(changes.changes)[:_MOST_GROUPS] if changes else ())
+            ]
+            total = len(group_changes(changes.changes)) if changes else 0
+            said: dict[str, Any] = {
+                "night": told,
+                "older": older and (older.id, day_of(older.started)),
+                "command": night.command,
+                "changes": changes,
+                "groups": looked,
+                "left_out": total - len(looked),
+                # Behind the headline and three lines for each group come the remarks.
+                "remarks": changes_said(changes)[1 + 3 * total :] if changes else [],
+            }
+            nights.append(told)
+            bad = [change for change in changes.changes if change.kind.is_bad] if changes else []
+            worse = {(change.facts.kernel, change.facts.target) for change in bad}
+            axis.append((night.id, day_of(night.started), tallies[at][1], worse))
+            steps = steps_of(changes) if changes else None
+            self._page(
+                squares.run_page(night.id), "run", steps=steps, thresholds=THRESHOLDS, **said
+            )
+            if not at:
+                last = said
+        self.problems = [self._problem(bug, started) for bug in self.bugs]
+        shown = [
+            problem
+            for problem in self.problems
+            if problem["bug"].cells_now and problem["bug"].record.state not in _LEFT
+        ]
         self._page(
             "index.html",
-            "tonight",
-            nights=self._nights(run, changes),
-            most_nights=_MOST_NIGHTS,
-            command=run.command if run else "",
-            changes=changes,
-            groups=shown,
-            left_out=total - len(groups),
-            remarks=lines[1 + 3 * total :],
-            titles=self._titles(),
-            new_bugs=[bug for bug in self.bugs if run and bug.first_seen == run.id],
+            "index",
+            state=(sentence, tone.value),
+            problems=shown,
+            closed=len(self.bugs) - len(shown),
+            axis=squares.nights_grid(axis) if axis else None,
+            nights=nights,
             cells=self.overview.verdicts.total(),
             verdicts=[
-                (square, self.overview.verdicts[VerdictKind(square.words)]) for square in letters
+                (squares.verdict_square(kind), self.overview.verdicts[kind])
+                for kind in VerdictKind
+                if self.overview.verdicts[kind]
             ],
+            new_bugs=[bug for bug in self.bugs if run and bug.first_seen == run.id],
+            **(last if runs else {}),
         )
 
-    def _nights(self, run: RunRecord | None, changes: Changes | None) -> list[Night]:
-        """The last nights, newest first; the oldest has none to be compared with here."""
-        nights: list[Night] = []
-        while run and len(nights) < _MOST_NIGHTS:
-            older = previous_run(self.store, run.id)
-            if nights and older and len(nights) < _MOST_NIGHTS - 1:
-                matrix = matrix_of(self.store, run)
-                changes = compare_runs(self.store, older.id, run.id, matrix, only=self.only)
-            nights.append(
-                Night.of(
-                    run.id, run.started, run.finished or run.started, changes if older else None
-                )
-            )
-            run, changes = older, None
-        return nights
+    def _runs(self, run: RunRecord | None) -> list[RunRecord]:
+        """The last nights, newest first."""
+        runs: list[RunRecord] = []
+        while run and len(runs) < MOST_READ:
+            runs.append(run)
+            run = previous_run(self.store, run.id)
+        return runs
 
-    def _look(self, group: ChangeGroup, run: RunRecord) -> tuple[str, str, str]:
-        """Tone, the page of an example, and the page that compares it with what it was."""
+    def _tally(self, run: int) -> squares.Tally:
+        tally: dict[tuple[str, str], Counter[VerdictKind]] = defaultdict(Counter)
+        if self.only == EVERY:
+            for (kernel, target, verdict), count in self.store.tally(run).items():
+                tally[kernel, target][VerdictKind(verdict)] += count
+        else:
+            for facts in (_decode(stored.row) for stored in self.store.run_bodies(run)):
+                if is_meant(facts, self.only):
+                    tally[facts.kernel, facts.target][facts.verdict] += 1
+        return tally
+
+    def _problem(self, bug: Bug, started: Mapping[int, float]) -> dict[str, Any]:
+        """What a list of bugs shows of one: how old it is, and what there is to look at."""
+        number = bug.record.number
+        return {
+            "bug": bug,
+            "title": bug_title(bug),
+            "since": age_of(started[bug.first_seen], max(started.values())),
+            "day": day_of(started[bug.first_seen]),
+            "reproducer": self.reproducers.get(number),
+            "links": upstream_links(bug),
+            "command": command_of(bug),
+        }
+
+    def _look(self, group: ChangeGroup, run: RunRecord | None) -> tuple[str, str, str]:
+        """Tone, the page of an example, and the page that compares it with what it was.
+
+        Only with the last `run` are cells compared: what they were in another is not their page.
+        """
         change = group.changes[0]
         kind = group.kind
         tone = "bad" if kind.is_bad else "faint" if kind.is_gap else "relief"
         if kind is ChangeKind.NEW and change.newer:
             tone = tone_of(change.newer.verdict).value.replace("good", "relief")
         compare = ""
-        if change.older and change.newer and self.cells.of(change.newer.cell):
+        if run and change.older and change.newer and self.cells.of(change.newer.cell):
             cells = (change.older.cell, change.newer.cell)
             before = list(self.store.last_results(cells[:1], before=run.started, besides=run.id))
             now = self.store.latest_of(cells[1:])
@@ -416,15 +507,14 @@ class _Writer:
             grid = squares.matrix_grid(target, kernels, room)
             grids.append(grid)
             room = max(1, room - sum(len(line.squares) for line in grid.lines))
-        letters = squares.letters_of(self.overview.verdicts)
-        self._page("matrix.html", "matrix", grids=grids, letters=letters)
+        self._page("matrix.html", "matrix", grids=grids)
 
     def _write_bugs(self) -> None:
-        self._page("bugs.html", "bugs", bugs=self.bugs, titles=self._titles())
+        self._page("bugs.html", "bugs", problems=self.problems)
         for bug in self.bugs:
             bug_cells = self.overview.bugs[bug.record.number]
             sides = neighbours(bug_cells.beside)
-            reproducer = reproducer_of(self.store, bug)
+            reproducer = self.reproducers.get(bug.record.number)
             in_a_row = itertools.groupby(reproducer.ablation if reproducer else ())
             self._page(
                 squares.bug_page(bug.record.number),
@@ -453,9 +543,6 @@ class _Writer:
         hunts = [hunt_view(kept) for kept in kept_hunts(self.store)]
         self._page("hunts.html", "hunts", hunts=hunts)
 
-    def _titles(self) -> dict[int, str]:
-        return {bug.record.number: bug_title(bug) for bug in self.bugs}
-
     def _write_search(self) -> None:
         self._page(
             "search.html",
@@ -468,7 +555,11 @@ class _Writer:
 
 _WORDS = {
     "anchor_of": anchor_of,
+    "thresholds": THRESHOLDS,
+    "version": __version__,
     "config_of": lambda facts: Config.of(dict(facts.config)).label,
+    "mark_of": squares.verdict_square,
+    "parts_of": squares.parts_of,
     "figure": figure,
     "toolchain_of": lambda facts: squares.toolchain_of_cell(facts).words,
     "tone_of": lambda verdict: tone_of(verdict).value,

@@ -1,4 +1,4 @@
-"""Squares by verdict: one cell, a line, a grid; each has a letter besides its colour. Pure."""
+"""Squares by verdict: one cell, a line, a grid; each has a mark and a word, and a colour. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from harness.io.packages.versions import toolchain_order
-from harness.tables.said import tone_of
+from harness.tables.rows import lifted_of
+from harness.tables.said import Tone, tone_of
 from harness.values.kernel import Config
 from harness.values.row import BugFacts
 from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
@@ -42,6 +43,11 @@ def cell_page(cell: str) -> str:
 def pair_page(left: str, right: str) -> str:
     """The file that compares two cells, or two results of one."""
     return f"pair-{_slug(left, right)}.html"
+
+
+def run_page(run: int) -> str:
+    """The file that compares a run with the one before."""
+    return f"run-{run}.html"
 
 
 def bug_page(number: int) -> str:
@@ -113,12 +119,12 @@ def toolchains_in_order(toolchains: Iterable[ToolchainKey]) -> list[ToolchainKey
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One verdict: a letter, a tone, the words that a pointer or a screen reader gets, a link.
+    """One verdict: what is shown, a tone, the words that a pointer or a screen reader gets, a link.
 
-    `count` is what stands beside the letter where the square is of several cells.
+    `count` is a number that stands after it.
     """
 
-    letter: str
+    text: str
     tone: str
     words: str
     href: str
@@ -127,42 +133,48 @@ class Square:
 
 @dataclass(frozen=True, slots=True)
 class SquareLine:
-    """Squares with one name, in the order of the columns; None where nothing was tried."""
+    """Squares with one name, in the order of the columns; None where nothing was tried.
+
+    `parts` are what stands in the columns of the name.
+    """
 
     label: str
     squares: tuple[Square | None, ...]
     href: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquareGrid:
-    """Lines of squares under one title; `left_out` says what is not shown, "" for nothing."""
+    """Lines of squares under one title; `left_out` says what is not shown, "" for nothing.
+
+    `heads` are the titles of the columns of a line's name; `same` is what all lines share. `hrefs`
+    are where the titles of columns lead.
+    """
 
     title: str
     columns: tuple[str, ...]
     lines: tuple[SquareLine, ...]
     left_out: str = ""
-    row_title: str = "config"
+    heads: tuple[str, ...] = ("config",)
+    same: str = ""
+    hrefs: tuple[str, ...] = ()
 
 
-def letters_of(verdicts: Collection[VerdictKind]) -> list[Square]:
-    """The key to the letters: each verdict once, in the order of the verdicts."""
-    return [
-        Square(kind.facts.letter, tone_of(kind).value, kind.value, "")
-        for kind in VerdictKind
-        if kind in verdicts
-    ]
+_MARKS = {Tone.GOOD: "✓", Tone.POOR: "!", Tone.BAD: "✗", Tone.FAINT: "?"}
+
+
+def verdict_square(kind: VerdictKind, words: str = "", href: str = "", count: str = "") -> Square:
+    """The square of a verdict: a mark and its name."""
+    tone = tone_of(kind)
+    return Square(f"{_MARKS[tone]} {kind}", tone.value, words or kind.value, href, count)
 
 
 def _square(facts: BugFacts, href: str) -> Square:
     code = f" {facts.code}" if facts.code else ""
     numbers = "" if facts.n_regs is None else f", {facts.n_regs} registers"
-    return Square(
-        facts.verdict.facts.letter,
-        tone_of(facts.verdict).value,
-        f"{facts.verdict}{code}{numbers}",
-        href,
-    )
+    count = "" if facts.n_regs is None or facts.verdict.is_failure else f"{facts.n_regs} regs"
+    return verdict_square(facts.verdict, f"{facts.verdict}{code}{numbers}", href, count)
 
 
 def grid_of(
@@ -171,8 +183,10 @@ def grid_of(
     *,
     title: str,
     left_out: str = "",
-    row_title: str = "config",
+    heads: tuple[str, ...] = ("config",),
+    same: str = "",
     href_of: Callable[[str], str] = lambda label: "",  # noqa: ARG005
+    parts_of: Callable[[str], tuple[str, ...]] = lambda label: (label,),
 ) -> SquareGrid:
     """A line of squares for each row, by column; a toolchain is named by its label."""
     columns = tuple(columns)
@@ -180,12 +194,34 @@ def grid_of(
         title=title,
         columns=tuple(getattr(column, "label", str(column)) for column in columns),
         lines=tuple(
-            SquareLine(label, tuple(map(squares.get, columns)), href_of(label))
+            SquareLine(label, tuple(map(squares.get, columns)), href_of(label), parts_of(label))
             for label, squares in rows.items()
         ),
         left_out=left_out,
-        row_title=row_title,
+        heads=heads,
+        same=same,
     )
+
+
+def vary(cells: Sequence[BugFacts]) -> tuple[str, ...]:
+    """The options in which the configs of cells differ, in their order."""
+    same = lifted_of(cells)
+    return tuple(
+        dict.fromkeys(name for facts in cells for name in facts.config if name not in same)
+    )
+
+
+def parts_of(facts: BugFacts, names: Sequence[str]) -> tuple[str, ...]:
+    """What a config has of these options; "" for one that it has not."""
+    values = dict(Config.of(dict(facts.config)).parts)
+    return tuple(values.get(name, "") for name in names)
+
+
+def same_words(cells: Sequence[BugFacts]) -> str:
+    """What the configs of all cells have alike; "" for nothing."""
+    names = vary(cells)
+    parts = Config.of(dict(cells[0].config)).parts
+    return ", ".join("=".join(part) for part in parts if part[0] not in names)
 
 
 def config_grid(
@@ -207,7 +243,17 @@ def config_grid(
         f"{hidden:,} of {len(by_config):,} configs are left out, those with the fewest failures "
         "first; the rows have them all."
     )
-    return grid_of(columns, rows, title=title, left_out=left_out if hidden else "")
+    names = vary(cells)
+    parts = {label: parts_of(next(iter(of.values())), names) for label, of in by_config.items()}
+    return grid_of(
+        columns,
+        rows,
+        title=title,
+        left_out=left_out if hidden else "",
+        heads=names or ("config",),
+        same=same_words(cells),
+        parts_of=parts.__getitem__ if names else lambda label: (label,),
+    )
 
 
 def _worst_first(by_config: Mapping[str, Mapping[ToolchainKey, BugFacts]], most: int) -> set[str]:
@@ -225,7 +271,7 @@ def matrix_grid(
     kernels: Mapping[str, Mapping[ToolchainKey, Counter[VerdictKind]]],
     most: int = MOST_SQUARES,
 ) -> SquareGrid:
-    """Kernels by toolchains on one target; the letter is that of the commonest failure."""
+    """Kernels by toolchains on one target; the word is that of the commonest failure."""
     columns = toolchains_in_order(
         toolchain for by_toolchain in kernels.values() for toolchain in by_toolchain
     )
@@ -241,8 +287,71 @@ def matrix_grid(
         rows,
         title=target,
         left_out=left_out if hidden else "",
-        row_title="kernel",
+        heads=("kernel",),
         href_of=lambda name: kernel_page(name, target),
+    )
+
+
+Tally: TypeAlias = Mapping[tuple[str, str], Counter[VerdictKind]]
+"""The results of a run by kernel and target."""
+
+
+def nights_grid(
+    nights: Sequence[tuple[int, str, Tally, Collection[tuple[str, str]]]], most: int = MOST_SQUARES
+) -> SquareGrid:
+    """Kernels and targets by nights, the newest first.
+
+    A night is its run, its date, its results, and the kernels and targets that got worse in it.
+    Kernels that fail now come first.
+    """
+    runs = [run for run, *_ in nights]
+    places = dict.fromkeys(sorted(place for *_, tally, _ in nights for place in tally))
+    rows = {
+        place: {
+            run: _square_of_night(tally[place], kernel_page(*place), is_worse=place in worse)
+            for run, _, tally, worse in nights
+            if place in tally
+        }
+        for place in places
+    }
+    order = [tone.value for tone in (Tone.BAD, Tone.POOR, Tone.FAINT, Tone.GOOD)]
+
+    def gravity(place: tuple[str, str]) -> tuple[int, int]:
+        now = rows[place].get(runs[0])
+        return order.index(now.tone) if now else len(order), -len(rows[place])
+
+    fits = max(1, most // max(1, len(runs)))
+    shown = sorted(places, key=gravity)[:fits]
+    hidden = len(places) - len(shown)
+    return SquareGrid(
+        title="Nights",
+        columns=tuple(f"run {run}\n{date}" for run, date, *_ in nights),
+        hrefs=tuple(map(run_page, runs)),
+        lines=tuple(
+            SquareLine(
+                " on ".join(place), tuple(map(rows[place].get, runs)), kernel_page(*place), place
+            )
+            for place in shown
+        ),
+        heads=("kernel", "target"),
+        left_out=f"{hidden:,} of {len(places):,} lines, of kernels that work." if hidden else "",
+    )
+
+
+def _square_of_night(verdicts: Counter[VerdictKind], href: str, *, is_worse: bool) -> Square:
+    works = sum(count for kind, count in verdicts.items() if kind.compiles)
+    fails = sum(count for kind, count in verdicts.items() if kind.is_failure)
+    poor = [kind.value for kind in verdicts if kind.facts.is_poor]
+    tone = Tone.POOR if is_worse or fails or poor else Tone.GOOD
+    if not works:
+        tone = Tone.BAD if fails else Tone.FAINT
+    words = ", ".join(f"{count:,} {kind}" for kind, count in verdicts.most_common())
+    return Square(
+        f"{_MARKS[tone]} {works:,}/{verdicts.total():,}",
+        tone.value,
+        words + (", worse than before" if is_worse else ""),
+        href,
+        ", ".join((["worse"] if is_worse else []) + poor) if works else "",
     )
 
 
@@ -254,5 +363,4 @@ def _square_of_many(verdicts: Counter[VerdictKind], href: str) -> Square:
     worst = max(verdicts, key=weight)
     works = sum(count for verdict, count in verdicts.items() if verdict.compiles)
     words = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
-    count = f"{works:,}/{verdicts.total():,}"
-    return Square(worst.facts.letter, tone_of(worst).value, words, href, count)
+    return verdict_square(worst, words, href, f"{works:,}/{verdicts.total():,}")

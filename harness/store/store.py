@@ -492,10 +492,18 @@ class Store:
                     yield StoredRow(run, record[_CREATED], record[_ROW])
                 last = page[-1][_CELL]
 
+    def tally(self, run: int) -> Counter[tuple[str, str, str]]:
+        """Count the results of a run by their kernel, target and verdict."""
+        sql = """SELECT kernel, target, verdict, count(*) FROM results
+            WHERE run_id = ? GROUP BY 1, 2, 3"""
+        return Counter({tuple(row[:3]): row[3] for row in self.database.select(sql, run)})
+
     def verdicts(self, run: int) -> Counter[str]:
         """Count the results of a run by their verdict."""
-        sql = "SELECT verdict, count(*) FROM results WHERE run_id = ? GROUP BY verdict"
-        return Counter(dict(self.database.select(sql, run)))
+        counts = Counter[str]()
+        for (*_, verdict), count in self.tally(run).items():
+            counts[verdict] += count
+        return counts
 
     def changed_cells(
         self, older: int, newer: int, *, but: Iterable[str], kernels: Iterable[str]

@@ -6,12 +6,13 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
 
+from harness.values.change import Severity, severity_of
 from harness.values.limits import Limits
 from harness.values.row import BugFacts
 
@@ -73,7 +74,10 @@ class ChartLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChartStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest change for the worse from one version to the next known one."""
+    """The largest change for the worse from one version to the next known one.
+
+    One that is too small to matter is none: see `harness.values.change.METRICS`.
+    """
 
     line: ChartLine
     before: ChartPoint
@@ -116,29 +120,33 @@ def charts_over(
     registers = limits.max_registers_per_thread if limits else None
     shared = limits.max_shared_per_block if limits else None
     tmem = limits.tensor_memory_columns or None if limits else None
-    curves: tuple[tuple[str, str, Callable[[BugFacts], float | None], float | None], ...] = (
-        ("registers", "per thread", lambda row: row.n_regs, registers),
-        ("spills", "bytes per thread, stores and loads", lambda row: row.spills, None),
-        ("shared memory", "bytes per block", lambda row: row.shared, shared),
-        ("tensor memory", "columns per block", lambda row: row.tmem_size, tmem),
-        ("occupancy", "%", _percent, 100),
+    curves: tuple[tuple[str, str, str, float | None], ...] = (
+        ("n_regs", "registers", "per thread", registers),
+        ("spills", "spills", "bytes per thread, stores and loads", None),
+        ("shared", "shared memory", "bytes per block", shared),
+        ("tmem_size", "tensor memory", "columns per block", tmem),
+        ("occupancy", "occupancy", "%", 100),
     )
     charts = []
-    for title, unit, number, limit in curves:
+    for metric, title, unit, limit in curves:
         series: dict[tuple[float | None, ...], list[str]] = {}
         for name, rows in configs.items():
-            values = tuple(number(rows[label]) if label in rows else None for label in labels)
+            values = tuple(
+                _number(metric, rows[label]) if label in rows else None for label in labels
+            )
             series.setdefault(values, []).append(name)
         if any(any(values) for values in series):
-            charts.append(_chart(title, unit, labels, series, limit, frame))
+            charts.append(_chart(metric, title, unit, labels, series, limit, frame))
     return charts
 
 
-def _percent(facts: BugFacts) -> float | None:
-    return None if facts.occupancy is None else round(facts.occupancy * 100, 1)
+def _number(metric: str, facts: BugFacts) -> float | None:
+    value: float | None = getattr(facts, metric)
+    return round(value * 100, 1) if value is not None and metric == "occupancy" else value
 
 
 def _chart(
+    metric: str,
     title: str,
     unit: str,
     labels: Sequence[str],
@@ -173,7 +181,7 @@ def _chart(
         for values, names in series.items()
         if any(value is not None for value in values)
     )
-    worst = _worst_step(lines, sign=-1 if title == "occupancy" else 1)
+    worst = _worst_step(metric, lines)
     return Chart(
         title=title,
         unit=unit,
@@ -196,11 +204,13 @@ def ticks(top: float) -> list[float]:
     return [step * index for index in range(int(top / step) + 1)]
 
 
-def _worst_step(lines: Sequence[ChartLine], sign: int) -> ChartStep | None:
+def _worst_step(metric: str, lines: Sequence[ChartLine]) -> ChartStep | None:
+    sign = -1 if metric == "occupancy" else 1
     steps = [
         ChartStep(line=line, before=before, after=after)
         for line in lines
         for before, after in zip(line.points, line.points[1:], strict=False)
         if (after.value - before.value) * sign > 0
+        and severity_of(metric, before.value, after.value) > Severity.INFORMATIONAL
     ]
     return max(steps, key=lambda step: (step.after.value - step.before.value) * sign, default=None)

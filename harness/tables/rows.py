@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
 from harness.tables.samples import Sample, samples_said, untried
 from harness.tables.survivors import Fate, group_rows, survivors
-from harness.values.row import Row
+from harness.values.row import CellNames, Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
@@ -68,7 +68,7 @@ def _config_words(rows: Sequence[Row]) -> str:
     return "".join(f" · {name}={value}" for name, value in lifted_of(rows).items())
 
 
-def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
+def lifted_of(rows: Sequence[CellNames]) -> dict[str, object]:
     """The part of the config that all rows share: said once, above the table."""
     names = dict.fromkeys(name for row in rows for name in row.config)
     values = {name: {row.config.get(name) for row in rows} for name in names}

@@ -70,6 +70,39 @@ class Severity(IntEnum):
     HEALTH = 6
 
 
+METRICS: Mapping[str, tuple[Severity, int, float]] = {
+    "spills": (Severity.SPILLS, 16, 0.10),
+    "occupancy": (Severity.LIMIT, 0, 0.0),
+    "n_regs": (Severity.REGISTERS, 8, 0.05),
+    **dict.fromkeys(("stack", "shared", "tmem_size"), (Severity.INFORMATIONAL, 0, 0.0)),
+}
+"""From which step on a difference of a number matters, and how much then.
+
+The step is at least as large as the first number, and as this fraction of the smaller of both: a
+step down follows the same rule as a step up. Counters are exact integers, so that a rule is a
+threshold and no statistics. Occupancy moves in whole blocks: where it moved, a limit was crossed.
+"""
+
+
+THRESHOLDS = ", ".join(
+    f"{name} by {METRICS[metric][1]} {unit} and {METRICS[metric][2]:.0%}"
+    for metric, name, unit in (
+        ("n_regs", "registers", "or more"),
+        ("spills", "spills", "B or more"),
+    )
+)
+"""The same for people."""
+
+
+def severity_of(metric: str, one: float, other: float) -> Severity:
+    """How much it matters that a number is not the same; `spills` are stores plus loads."""
+    step, least, fraction = METRICS[metric]
+    if metric == "spills" and not (one and other):
+        return Severity.SPILLS_BEGIN
+    is_step = abs(one - other) >= max(least, fraction * min(one, other))
+    return step if is_step else Severity.INFORMATIONAL
+
+
 class MetricStep(msgspec.Struct, frozen=True, kw_only=True):
     """A number (or the health, `ok` or `sick`) that is not what it was."""
 

@@ -242,7 +242,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def label(self) -> str:
         """As in a cell id: `num_warps=4,num_stages=1`; a launch without any says `default`."""
-        return ",".join(f"{name}={_spell(value)}" for name, value in self.items) or "default"
+        return ",".join(map("=".join, self.parts)) or "default"
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """Names and values as the label spells them."""
+        return [(name, _spell(value)) for name, value in self.items]
 
 
 def _spell(value: Scalar) -> str:

@@ -105,7 +105,7 @@ class VerdictKind(StrEnum):
 
 
 class VerdictFacts(NamedTuple):
-    """Of one verdict: what it says, its letter in the pages, and what commands and reports say.
+    """Of one verdict: what it says, and what commands and reports say of it.
 
     `gravity` orders what fails: more is graver, 0 is no failure. `does` ends a sentence about the
     kernel, or about its PTX where it `is_of_run` (`cubin_does`: about its cubin, where that is not
@@ -113,7 +113,6 @@ class VerdictFacts(NamedTuple):
     """
 
     says: Says
-    letter: str
     does: str = ""
     gravity: int = 0
     is_of_run: bool = False
@@ -133,10 +132,9 @@ class VerdictFacts(NamedTuple):
 
 
 VERDICTS = {
-    VerdictKind.OK: VerdictFacts(Says.WORKS, "✓"),
+    VerdictKind.OK: VerdictFacts(Says.WORKS),
     VerdictKind.SICK: VerdictFacts(
         Says.WORKS,
-        "S",
         "compiles to poor code",
         gravity=2,
         is_poor=True,
@@ -144,50 +142,46 @@ VERDICTS = {
     ),
     VerdictKind.TRAP_STUB: VerdictFacts(
         Says.FAILS,
-        "T",
         "compiles without an error to a kernel that only traps",
         gravity=5,
         expected="code that works, or an error when it is compiled",
     ),
     VerdictKind.OUT_OF_RESOURCES: VerdictFacts(
         Says.FAILS,
-        "R",
         "compiles without an error, but needs more than the target has",
         gravity=3,
         expected="an error when it is compiled, or code that fits",
     ),
     VerdictKind.REJECTED: VerdictFacts(
         Says.FAILS,
-        "J",
         "is rejected",
         gravity=1,
         expected="that it compiles, or that the message says what to change",
     ),
     VerdictKind.PASS_FAILURE: VerdictFacts(
-        Says.FAILS, "P", "makes a pass of the compiler fail", gravity=4
+        Says.FAILS, "makes a pass of the compiler fail", gravity=4
     ),
-    VerdictKind.COMPILER_CRASH: VerdictFacts(Says.FAILS, "C", "crashes the compiler", gravity=5),
+    VerdictKind.COMPILER_CRASH: VerdictFacts(Says.FAILS, "crashes the compiler", gravity=5),
     VerdictKind.PTXAS_ICE: VerdictFacts(
-        Says.FAILS, "I", "ends ptxas with an internal compiler error", gravity=5
+        Says.FAILS, "ends ptxas with an internal compiler error", gravity=5
     ),
-    VerdictKind.PTXAS_ERROR: VerdictFacts(Says.FAILS, "E", "is refused by ptxas", gravity=4),
-    VerdictKind.TIMEOUT: VerdictFacts(Says.OUR_LIMIT, "H", "does not finish compiling", gravity=3),
+    VerdictKind.PTXAS_ERROR: VerdictFacts(Says.FAILS, "is refused by ptxas", gravity=4),
+    VerdictKind.TIMEOUT: VerdictFacts(Says.OUR_LIMIT, "does not finish compiling", gravity=3),
     VerdictKind.OUT_OF_MEMORY: VerdictFacts(
-        Says.OUR_LIMIT, "M", "takes more memory to compile than the machine has", gravity=3
+        Says.OUR_LIMIT, "takes more memory to compile than the machine has", gravity=3
     ),
-    VerdictKind.UNSUPPORTED: VerdictFacts(Says.NOTHING, "U"),
-    VerdictKind.INFRA: VerdictFacts(Says.NOTHING, "F"),
-    VerdictKind.RIGHT: VerdictFacts(Says.WORKS, "G", "that computes what it must", is_of_run=True),
+    VerdictKind.UNSUPPORTED: VerdictFacts(Says.NOTHING),
+    VerdictKind.INFRA: VerdictFacts(Says.NOTHING),
+    VerdictKind.RIGHT: VerdictFacts(Says.WORKS, "that computes what it must", is_of_run=True),
     VerdictKind.AS_INTERPRETED: VerdictFacts(
-        Says.WORKS, "Q", "that computes what Triton's interpreter does", is_of_run=True
+        Says.WORKS, "that computes what Triton's interpreter does", is_of_run=True
     ),
     VerdictKind.CONSISTENT: VerdictFacts(
-        Says.WORKS, "K", "that computes what other configs of it do", is_of_run=True
+        Says.WORKS, "that computes what other configs of it do", is_of_run=True
     ),
-    VerdictKind.RAN: VerdictFacts(Says.WORKS, "N", "that comes to its end", is_of_run=True),
+    VerdictKind.RAN: VerdictFacts(Says.WORKS, "that comes to its end", is_of_run=True),
     VerdictKind.WRONG_RESULT: VerdictFacts(
         Says.FAILS,
-        "W",
         "that computes a wrong result",
         gravity=8,
         is_of_run=True,
@@ -195,7 +189,6 @@ VERDICTS = {
     ),
     VerdictKind.RACE: VerdictFacts(
         Says.FAILS,
-        "A",
         "with accesses that nothing orders",
         gravity=6,
         is_of_run=True,
@@ -206,7 +199,6 @@ VERDICTS = {
     ),
     VerdictKind.NONDETERMINISTIC: VerdictFacts(
         Says.FAILS,
-        "D",
         "whose result depends on the schedule",
         gravity=7,
         is_of_run=True,
@@ -214,27 +206,25 @@ VERDICTS = {
     ),
     VerdictKind.MEMORY_FAULT: VerdictFacts(
         Says.FAILS,
-        "B",
         "that accesses memory out of bounds or misaligned",
         gravity=8,
         is_of_run=True,
         cubin_does="that accesses memory out of bounds",
     ),
     VerdictKind.UNINITIALISED: VerdictFacts(
-        Says.FAILS, "V", "whose result depends on what nothing wrote", gravity=7, is_of_run=True
+        Says.FAILS, "whose result depends on what nothing wrote", gravity=7, is_of_run=True
     ),
     VerdictKind.HANG: VerdictFacts(
-        Says.FAILS, "X", "that never comes to its end", gravity=8, is_of_run=True
+        Says.FAILS, "that never comes to its end", gravity=8, is_of_run=True
     ),
     VerdictKind.LAUNCH_FAILED: VerdictFacts(
         Says.FAILS,
-        "L",
         "that traps",
         gravity=7,
         is_of_run=True,
         cubin_does="that cannot be launched, or traps",
     ),
-    VerdictKind.NOT_RUN: VerdictFacts(Says.NOTHING, "Z", is_of_run=True),
+    VerdictKind.NOT_RUN: VerdictFacts(Says.NOTHING, is_of_run=True),
 }
 """All that the commands treat alike by; what tells two verdicts apart is in `judging`."""
 

@@ -42,7 +42,7 @@ def test_one_program_that_fails_here_and_works_there_is_the_assembler_s_doing() 
     assert found.grid.columns == ("ptxas 13.0.88", "ptxas 13.1.80")
     [line] = found.grid.lines
     assert line.label == "Triton 3.6.0, Triton 3.7.0, program aaaaaaaa"
-    assert [square and square.letter for square in line.squares] == ["G", "B"]
+    assert [square and square.text for square in line.squares] == ["✓ works", "✗ has it"]
     [said] = found.says
     assert said.endswith("works with ptxas 13.0.88: it depends on the assembler.")
     assert "--triton 3.6.0" in found.command

@@ -1,8 +1,9 @@
-"""Letters, grids and charts say what there is, and what they leave out."""
+"""Squares, grids and charts say what there is, and what they leave out."""
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import jinja2
@@ -10,7 +11,14 @@ import msgspec
 from nights import row
 
 from harness.site.pages import CellPages, charts_of
-from harness.site.squares import ToolchainKey, cell_page, config_grid, kernel_page, matrix_grid
+from harness.site.squares import (
+    ToolchainKey,
+    cell_page,
+    config_grid,
+    kernel_page,
+    matrix_grid,
+    nights_grid,
+)
 from harness.values.limits import limits_of
 from harness.values.row import BugFacts, Row
 from harness.values.verdict import VerdictKind
@@ -49,7 +57,7 @@ def test_a_grid_that_is_too_large_keeps_what_fails() -> None:
     cells[9] = facts(row("ptxas_ice", "s1", warps=5, ptxas="2.0"))
     whole = config_grid("default", cells, lambda cell: cell)
     assert (len(whole.lines), whole.left_out) == (8, "")
-    assert [square and square.letter for square in whole.lines[4].squares] == ["✓", "I"]
+    assert [square and square.text for square in whole.lines[4].squares] == ["✓ ok", "✗ ptxas_ice"]
     cut = config_grid("default", cells, lambda cell: cell, most=6)
     assert [line.label for line in cut.lines].count(whole.lines[4].label) == 1
     assert len(cut.lines) == 3
@@ -62,7 +70,7 @@ def test_a_square_of_many_shows_the_failure_and_not_the_majority() -> None:
     (line,) = matrix_grid("sm_90a", {"scan": {toolchain: verdicts}}).lines
     (square,) = line.squares
     assert square is not None
-    assert (square.letter, square.count) == (VerdictKind.TIMEOUT.facts.letter, "90/100")
+    assert (square.text, square.count) == ("? timeout", "90/100")
     assert square.words == "90 ok, 8 infra, 2 timeout"
 
 
@@ -105,11 +113,14 @@ def test_the_one_config_that_got_worse_is_named_and_compared() -> None:
         ("num_warps=4,maxnreg=128",),
     )
     assert registers.compare == "12.9 4 13.1"
-    # Named by what tells the configs apart, the worst first; one that comes too near is not.
+    # Each is named by what tells the configs apart, and names do not lie on each other.
     assert [(words, is_worst) for words, _, is_worst in registers.ends] == [
-        ("warps=4", True),
         ("warps=8", False),
+        ("warps=1, 2", False),
+        ("warps=4", True),
     ]
+    places = [y for _, y, _ in registers.ends]
+    assert min(above - below for above, below in pairwise(places)) >= 12
     # All configs have one line, and of one toolchain nothing is drawn.
     assert [words for words, _, _ in occupancy.ends] == ["warps=1, 2, 4, 8"]
     assert charts_of(cells[::2], limits_of(90), pair) == []
@@ -132,3 +143,71 @@ def test_tensor_memory_has_a_chart_with_its_limit_where_a_target_has_any() -> No
     assert (found["tensor memory"].most, found["tensor memory"].limit) == (512, 512)
     without = charts_of([facts(row(tmem_size=0))], limits_of(90), lambda *_: "")
     assert "tensor memory" not in {it.chart.title for it in without}
+
+
+def test_a_step_that_is_too_small_to_matter_is_not_the_worst_of_a_chart() -> None:
+    def worst(before: int, after: int) -> bool:
+        numbers = (("12.9", before), ("13.1", after))
+        cells = [facts(row(ptxas=each, n_regs=n, occupancy=0.5)) for each, n in numbers]
+        registers, occupancy = (it.chart for it in charts_of(cells, None, lambda *_: ""))
+        assert occupancy.worst is None
+        return registers.worst is not None
+
+    assert [worst(115, 118), worst(115, 123), worst(200, 208), worst(200, 210)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_config_is_columns_and_what_all_share_is_said_once() -> None:
+    cells = [facts(row(warps=warps)) for warps in (4, 8)]
+    grid = config_grid("default", cells, lambda cell: cell)
+    assert (grid.heads, grid.same) == (("num_warps",), "maxnreg=128")
+    assert [line.parts for line in grid.lines] == [("4",), ("8",)]
+    # Of one config nothing varies: it has its name.
+    one = config_grid("default", cells[:1], lambda cell: cell)
+    assert (one.heads, one.same) == (("config",), "num_warps=4, maxnreg=128")
+    assert one.lines[0].parts == ("num_warps=4,maxnreg=128",)
+
+
+def test_the_name_of_a_line_that_is_long_is_its_values() -> None:
+    def cells(ptxas: str) -> list[BugFacts]:
+        return [
+            facts(row(ptxas=ptxas, n_regs=64 + m, config={"BLOCK_M": m, "BLOCK_N": n, "same": 1}))
+            for m, n in ((64, 128), (128, 64))
+        ]
+
+    registers, *_ = charts_of(cells("12.9") + cells("13.1"), None, lambda *_: "")
+    assert [words for words, _, _ in registers.ends] == ["64/128", "128/64"]
+
+
+def test_nights_are_columns_and_what_fails_now_comes_first() -> None:
+    def tally(**verdicts: dict[VerdictKind, int]) -> dict[tuple[str, str], Counter[VerdictKind]]:
+        return {(kernel, "sm_90a"): Counter(of) for kernel, of in verdicts.items()}
+
+    ok, failed, sick = VerdictKind.OK, VerdictKind.OUT_OF_RESOURCES, VerdictKind.SICK
+    infra = VerdictKind.INFRA
+    grid = nights_grid(
+        [
+            (7, "3 Nov", tally(a={ok: 4}, b={failed: 4}, c={ok: 3, failed: 1}), {("a", "sm_90a")}),
+            (6, "2 Nov", tally(a={ok: 3, sick: 1}, b={ok: 4}, d={infra: 1}), set()),
+        ]
+    )
+    assert grid.columns == ("run 7\n3 Nov", "run 6\n2 Nov")
+    assert grid.hrefs == ("run-7.html", "run-6.html")
+    assert [line.parts for line in grid.lines] == [(name, "sm_90a") for name in "bacd"]
+    shown = [
+        [square and (square.text, square.tone, square.count) for square in line.squares]
+        for line in grid.lines
+    ]
+    assert shown == [
+        [("✗ 0/4", "bad", ""), ("✓ 4/4", "good", "")],
+        [("! 4/4", "poor", "worse"), ("! 4/4", "poor", "sick")],
+        [("! 3/4", "poor", ""), None],
+        [None, ("? 0/1", "faint", "")],
+    ]
+    assert nights_grid([(1, "", tally(a={ok: 1}, b={ok: 1}), set())], most=1).left_out == (
+        "1 of 2 lines, of kernels that work."
+    )
