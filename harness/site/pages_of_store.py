@@ -399,14 +399,14 @@ class _Writer:
                 matrix = matrix_of(self.store, night)
                 changes = compare_runs(self.store, older.id, night.id, matrix, only=self.only)
             changes = changes if older else None
-            told = Night.of(night.id, night.started, night.finished or night.started, changes)
+            counted = Night.of(night.id, night.started, night.finished or night.started, changes)
             looked = [
                 (group, *self._look(group, night if not at else None))
                 for group in (group_changes(changes.changes)[:_MOST_GROUPS] if changes else ())
             ]
             total = len(group_changes(changes.changes)) if changes else 0
             said: dict[str, Any] = {
-                "night": told,
+                "night": counted,
                 "older": older and (older.id, day_of(older.started)),
                 "command": night.command,
                 "changes": changes,
@@ -415,7 +415,7 @@ class _Writer:
                 # Behind the headline and three lines for each group come the remarks.
                 "remarks": changes_said(changes)[1 + 3 * total :] if changes else [],
             }
-            nights.append(told)
+            nights.append(counted)
             bad = [change for change in changes.changes if change.kind.is_bad] if changes else []
             worse = {(change.facts.kernel, change.facts.target) for change in bad}
             axis.append((night.id, day_of(night.started), tallies[at][1], worse))
