@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 import harness
 from harness.cells.repros.launch_files import (
     OF_TESTS,
+    find_launch_files,
     imported_modules,
     launches_of_repro,
     launches_of_script,
@@ -77,6 +77,7 @@ def find_kernel(text: str) -> Repro:
 def find_kernels(text: str) -> list[Repro]:
     """The repros that `--kernel TEXT` means: a name, a pattern, a folder of several; or a file.
 
+    Of a folder without a repro they are the files that launch kernels: scripts and tests.
     `NAME@VERSION` is the same in another release of its package (or in several: `NAME@>=0.5`), and
     `FOLDER::FUNCTION` any kernel that a folder's launches come to.
 
@@ -97,10 +98,6 @@ def find_kernels(text: str) -> list[Repro]:
     return [release for repro in repros for release in in_releases(repro, spec)] if at else repros
 
 
-_TAKES_FOLDERS = (
-    "; for a folder of tests: pytest --triage --sm 90a {0}; `triage import` takes the folders of a "
-    "Triton or Inductor cache"
-)
 _ADVICE = {
     ".llir": "; name the .ttgir that it was made of, or the .ptx that was made of it",
     ".mlir": "; name a module of Triton .ttir or .ttgir, by the dialect that it is in",
@@ -128,13 +125,21 @@ def _named(text: str) -> list[Repro]:
     broken = [error for error in errors if text in str(error)]
     if broken:
         raise broken[0]
-    if os.path.exists(text):  # noqa: PTH110 - it takes any text for a path
+    if os.path.isdir(text):  # noqa: PTH112 - it takes any text for a path
+        modules = [TRITON, "helion", *(name for kind in kinds() for name in takes(kind)[1])]
+        files = find_launch_files(Path(text), {name.rpartition(".")[2] for name in modules})
+        if not files:
+            raise UsageError(
+                f"{text}: no Python file in it launches kernels: none that imports a compiler has "
+                "launch(), tests or code to run; `triage import` takes the folders of a cache"
+            )
+        return list(map(_python_file, files))
+    if os.path.exists(text):  # noqa: PTH110 - as above
         suffixes = " ".join(dict.fromkeys(suffix for kind in kinds() for suffix in takes(kind)[0]))
-        of_folders = _TAKES_FOLDERS.format(shlex.quote(text)) if Path(text).is_dir() else ""
-        advice = _ADVICE.get(Path(text).suffix, of_folders)
+        advice = _ADVICE.get(Path(text).suffix, "")
         raise UsageError(f"{text}: `--kernel` takes files of these kinds: .py {suffixes}{advice}")
-    files = [path.name for path in Path().glob("*.py")]
-    near = difflib.get_close_matches(f"{text[:100]}.py", files, n=1, cutoff=0.7)
+    scripts = [path.name for path in Path().glob("*.py")]
+    near = difflib.get_close_matches(f"{text[:100]}.py", scripts, n=1, cutoff=0.7)
     hint = f"there is a file {near[0]}" if near else near_names(text)
     raise UsageError(f"no kernel {text[:200]!r}; {hint}; or give FILE.py::NAME or FILE.ptx")
 
@@ -272,7 +277,7 @@ def file_of_tests(path: Path) -> Repro:
 
 
 def _python_file(
-    path: Path, kernel: str | None, launches: tuple[LaunchSpec, ...] | None = None
+    path: Path, kernel: str | None = None, launches: tuple[LaunchSpec, ...] | None = None
 ) -> Repro:
     if spelling(path) != os.path.normpath(path):
         # The child that runs it is given its name as text.

@@ -6,11 +6,12 @@ import ast
 import contextlib
 import itertools
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 
 from harness.io.children.launch_code import TESTS
 from harness.io.files.reading import read_regular
-from harness.values.errors import ConfigurationError, UsageError
+from harness.values.errors import ConfigurationError, TriageError, UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec
 
 # As a tree, a file takes up to 600 times its size.
@@ -167,8 +168,36 @@ def _beginning(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def find_launch_files(folder: Path, compilers: Collection[str]) -> list[Path]:
+    """The Python files of a folder that launch kernels, in order of their names.
+
+    Each has a launch(), tests or code to run, and imports a module of `compilers`, itself or by
+    another file of the folder. Hidden folders and installed packages are not looked at.
+    """
+    imported: dict[Path, set[str]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        within = path.relative_to(folder).parts
+        if not any(part.startswith(".") or part == "site-packages" for part in within):
+            with contextlib.suppress(OSError, UsageError):
+                words = (module.split(".") for module in imported_modules(path))
+                imported[path] = set(itertools.chain.from_iterable(words))
+    names = set(compilers)
+    reaching: set[Path] = set()
+    while more := {path for path in imported.keys() - reaching if imported[path] & names}:
+        reaching |= more
+        names |= {path.parent.name if path.stem == "__init__" else path.stem for path in more}
+    found = []
+    for path in sorted(reaching):
+        with contextlib.suppress(TriageError):
+            launches_of_script(path)
+            found.append(path)
+    return found
+
+
 def imported_modules(path: Path) -> set[str]:
     """The modules that a file imports, in functions too, by their dotted names.
+
+    Those of relative imports begin with a dot.
 
     Raises:
         UsageError: not Python.
@@ -177,8 +206,9 @@ def imported_modules(path: Path) -> set[str]:
     for node in ast.walk(_parse(path)):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * bool(node.level) + (node.module or "")
+            modules |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
     return modules
 
 
