@@ -78,6 +78,7 @@ PURE_PACKAGES = {
     "numpy",
     "ml_dtypes",
     "lz4",
+    "pygments",
     "tree_sitter",
     "tree_sitter_cuda",
     "zstandard",

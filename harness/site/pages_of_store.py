@@ -327,7 +327,7 @@ class _Writer:
             "cell",
             ("cell",) if panes else (),
             row=row,
-            bug=bug,
+            bug=next((each for each in self.bugs if each.record.number == bug), None),
             home=squares.kernel_page(row.kernel, row.target),
             numbers=resource_words(row),
             fields=row_fields(row),
@@ -407,7 +407,7 @@ class _Writer:
             total = len(group_changes(changes.changes)) if changes else 0
             said: dict[str, Any] = {
                 "night": counted,
-                "older": older and (older.id, day_of(older.started)),
+                "older": older and (older.id, day_of(older.started), at + 1 < _MOST_NIGHTS),
                 "command": night.command,
                 "changes": changes,
                 "groups": looked,

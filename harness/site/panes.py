@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+from pygments.lexers.python import PythonLexer
+from pygments.token import Token
+
 from harness.judging.origins import (
     LOCAL_ACCESS,
     Origins,
@@ -33,33 +36,61 @@ def pane_html(pane: Pane, anchors: Mapping[int, str]) -> str:
 
     `anchors` lead from a line of the source to where code that comes from it stands.
     """
-    texts = escape("\n".join(line.text for line in pane.lines)).split("\n")
-    lines = zip(pane.lines, texts, strict=True)
-    if pane.is_source:
-        return "".join(_of_source(lines, anchors))
-    return "".join(_of_stage(lines, pane.name, has_margin=bool(pane.curves)))
+    texts = _coloured(pane.name, [line.text for line in pane.lines])
+    return "".join(
+        _line_html(pane, line, text, anchors) for line, text in zip(pane.lines, texts, strict=True)
+    )
 
 
-def _of_source(lines: Iterator[tuple[PaneLine, str]], anchors: Mapping[int, str]) -> Iterator[str]:
-    for line, text in lines:
-        at = line.origin
-        if at is not None and at in anchors:
-            text = f'<a data-l="{at}" href="#{escape(anchors[at])}">{text}</a>'  # noqa: PLW2901
-        yield f"<i>{escape(line.margin)}</i>{text}\n"
+def _line_html(pane: Pane, line: PaneLine, text: str, anchors: Mapping[int, str]) -> str:
+    if line.is_spill:
+        text = f"<mark>{text}</mark>"
+    at = line.origin
+    if pane.is_source and at in anchors:
+        text = f'<a data-l="{at}" href="#{escape(anchors[at or 0])}">{text}</a>'
+    elif at and not pane.is_source:
+        first = f' id="{pane.name}-{at}"' if line.is_first else ""
+        text = f'<span data-l="{at}"{first}>{text}</span>'
+    # SASS has addresses in place of numbers.
+    number = f' data-n="{line.number}"' if line.number and pane.name != "sass" else ""
+    peak = f' id="{escape(line.anchor)}" class="peak"' if line.anchor else ""
+    return f"<i{number}{peak}>{escape(line.margin)}</i>{text}\n"
 
 
-def _of_stage(
-    lines: Iterator[tuple[PaneLine, str]], name: str, *, has_margin: bool
-) -> Iterator[str]:
-    for line, text in lines:
-        if has_margin:
-            peak = f' id="{escape(line.anchor)}" class="peak"' if line.anchor else ""
-            yield f"<i{peak}>{escape(line.margin)}</i>"
-        shown = f"<mark>{text}</mark>" if line.is_spill else text
-        if line.origin:
-            first = f' id="{name}-{line.origin}"' if line.is_first else ""
-            shown = f'<span data-l="{line.origin}"{first}>{shown}</span>'
-        yield f"{shown}\n"
+_COLOURS = (
+    *((Token.Keyword, "b"), (Token.Operator.Word, "b"), (Token.Comment, "em")),
+    *((Token.Literal, "var"), (Token.Name.Decorator, "u"), (Token.Name.Function, "u")),
+)
+"""The elements of Python's words; of assembly and IR those of operations and comments."""
+
+_OPERATION = re.compile(
+    r"^(\s*(?:/\*[0-9a-f]{4,}\*/\s+)?\{?\s*(?:@!?%?\w+\s+|%[\w#:, %]+=\s+)?)"
+    r"([.A-Za-z][\w.:]*)(?=[\s;]|$)"
+)
+_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+_ADDRESS = re.compile(r"^ +(/\*[0-9a-f]{4,}\*/) +")
+
+
+def _coloured(stage: str, lines: Sequence[str]) -> Iterator[str]:
+    """Lines as HTML, with the colours of their language."""
+    if stage == "python":
+        yield from _python("\n".join(lines)).split("\n")
+        return
+    for line in lines:
+        text = escape(_ADDRESS.sub(r"\1  ", line))
+        if stage != "log":
+            text = _OPERATION.sub(r"\1<b>\2</b>", text, count=1)
+            text = _COMMENT.sub(r"<em>\g<0></em>", text)
+        yield text
+
+
+def _python(text: str) -> str:
+    html = []
+    for kind, words in PythonLexer(stripnl=False, ensurenl=False).get_tokens(text):
+        tag = next((tag for known, tag in _COLOURS if kind in known), None)
+        parts = map(escape, words.split("\n"))
+        html.append("\n".join(f"<{tag}>{part}</{tag}>" if tag and part else part for part in parts))
+    return "".join(html)
 
 
 _FIRST, _LAST = ("python", "source"), ("ptx", "sass", "log")
@@ -81,6 +112,7 @@ _MOST_BYTES = 1_000_000
 class PaneLine:
     """One line: `origin` is the source's line that it comes from, `margin` what stands beside it.
 
+    `number` is its own in the stage as it is stored, 0 where there is none.
     `is_first`: no line before it has this origin. `anchor` is a name to lead here by, "" for none.
     """
 
@@ -90,6 +122,7 @@ class PaneLine:
     margin: str = ""
     is_first: bool = False
     anchor: str = ""
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,10 +243,13 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
     note = ""
     if len(lines) < len(every):
         note = f"The first {len(lines):,} of {len(every):,} lines; triage show prints all."
+    is_plain = name in (*_FIRST, "log")
+    shown_lines = enumerate(lines, 1) if is_plain else _without_locations(lines)
     is_local = LOCAL_ACCESS.search if name == "sass" else (lambda _: None)
     shown: set[int | None] = {None}
     pane_lines = []
-    for index, line in enumerate(lines):
+    for number, line in shown_lines:
+        index = number - 1
         # Line 0 is what no line stands for.
         at = (origins[index] if index < len(origins) else None) or None
         margin, anchor = margins[index] if index < len(margins) else ("", "")
@@ -225,6 +261,7 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
                 margin=margin,
                 is_first=at not in shown,
                 anchor=anchor,
+                number=number,
             )
         )
         shown.add(at)
@@ -235,6 +272,21 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
         note=note,
         spills=sum(is_local(line) is not None for line in every),
     )
+
+
+_NOISE = re.compile(r"\s*(?:\.loc\b|\.file\b|\$L__(?:tmp|func_begin|func_end)\d+:|#loc\d* = )")
+_LOCATION = re.compile(r"\s*loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+_DEBUG = re.compile(r"\s*\.section\s+\.debug")
+
+
+def _without_locations(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, without debug information: what it says is in their links."""
+    inside = False
+    for number, line in enumerate(lines, 1):
+        inside = inside or _DEBUG.match(line) is not None
+        if not inside and not _NOISE.match(line):
+            yield number, _LOCATION.sub("", line)
+        inside = inside and "}" not in line
 
 
 def _weights(sass: str, origins: Origins) -> dict[int, str]:

@@ -46,6 +46,7 @@ document.querySelectorAll(".plot svg").forEach((curve) => curve.addEventListener
   panes.querySelectorAll(".on").forEach((each) => each.classList.remove("on"));
   count.classList.add("on");
   center(count);
+  count.closest("section").scrollIntoView({ block: "nearest" });
   said.textContent = words + ": " + count.textContent + " live registers";
 }));
 boxes.forEach((box) => box.addEventListener("change", show));

@@ -63,7 +63,7 @@ def site(module_triage: Triage) -> Path:
             hostile: dict[str, Any] = {"kernel": HOSTILE, "reason": HOSTILE, "ptxas": "13.0.88"}
             rows += [
                 row(verdict, signature, **hostile),
-                row(kernel=HOSTILE, ptxas="13.3.33", n_regs=80, spill_stores=8),
+                row(kernel=HOSTILE, ptxas="13.3.33", n_regs=80, spill_stores=8 * bool(signature)),
             ]
             store.put_results(run, [record(each) for each in rows])
             store.finish_run(run)
@@ -136,13 +136,17 @@ return wide.sort((a, b) => right(b) - right(a)).slice(0, 3).map((e) => e.outerHT
 """
 
 
+@pytest.mark.parametrize("name", ["index", "matrix", "run-2", "help", "cell-*", "kernel-scan*"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_what_is_behind_them(browser: Any, site: Path, scheme: str) -> None:
+def test_words_stand_out_from_what_is_behind_them(
+    browser: Any, site: Path, scheme: str, name: str
+) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
     )
-    visit(browser, site / "matrix.html")
+    # The largest of a kind: of cells that is the one with code.
+    visit(browser, max(site.glob(f"{name}.html"), key=lambda path: path.stat().st_size))
     worst = browser.execute_script(CONTRAST)
     # WCAG 2.1, success criterion 1.4.3.
     assert worst["ratio"] >= 4.5, worst
@@ -170,6 +174,59 @@ for (const e of document.querySelectorAll("main *, header *")) {
 }
 return worst;
 """
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_what_is_broken_since_when_and_where_to_look_stand_on_the_first_screen(
+    browser: Any, site: Path, width: int, height: int
+) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    visit(browser, site / "index.html", f"?{width}")
+    seen, where = browser.execute_script(
+        "const inside = (e) => e.getBoundingClientRect().top < innerHeight;"
+        "const first = [...document.querySelectorAll('main *')].filter(inside);"
+        "return [first.map((e) => e.innerText).join(' '),"
+        "[...document.links].filter(inside).map((a) => a.getAttribute('href'))]"
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert " is broken on sm_100a with Triton 3.6.0, ptxas 13.0.88 since run 2." in seen
+    assert {"bug-1.html", "run-2.html"} <= set(where)
+
+
+def test_a_night_leads_to_what_changed_in_it(browser: Any, site: Path) -> None:
+    visit(browser, site / "index.html", "?nights")
+    browser.find_element("css selector", ".squares thead a").click()
+    assert urlsplit(browser.current_url).path.endswith("/run-2.html")
+    assert browser.find_element("css selector", "h1").text == "Run 2 compared with run 1"
+    numbers = browser.find_element("css selector", "[aria-label=Numbers]").text
+    assert "from 0" in numbers
+    assert "spills 0 B -> 8 B" in numbers
+
+
+def test_panes_of_a_cell_fill_the_window_and_have_numbers_and_colours(
+    browser: Any, site: Path
+) -> None:
+    (page,) = [each for each in site.glob("cell-*") if 'id="pane-sass"' in each.read_text()]
+    visit(browser, page, "?panes")
+    left, right, window, rows = browser.execute_script(
+        "const boxes = [...document.querySelectorAll('.panes > :not([hidden])')]"
+        ".map((e) => e.getBoundingClientRect());"
+        "return [Math.min(...boxes.map((b) => b.left)), Math.max(...boxes.map((b) => b.right)),"
+        "innerWidth, new Set(boxes.map((b) => b.top)).size]"
+    )
+    assert rows == 1
+    assert right - left > 0.95 * window - 20
+    number, words = browser.execute_script(
+        "const line = document.querySelector('#pane-ptx [data-l]');"
+        "return [getComputedStyle(line.previousElementSibling, '::before').content,"
+        "[...document.querySelectorAll('#pane-python b')].map((e) => e.textContent)]"
+    )
+    assert int(json.loads(number)) > 1
+    assert "def" in words
+    text = browser.find_element("css selector", "#pane-ptx pre").text
+    assert ".loc" not in text
+    assert ".file" not in text
 
 
 def test_the_search_filters(browser: Any, site: Path) -> None:

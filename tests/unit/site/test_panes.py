@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 from conftest import HERE
 
@@ -133,7 +134,7 @@ def test_the_source_takes_the_place_of_the_compiler_s_words_for_it() -> None:
     panes = panes_of({"python": text, "source": b"module {}", "ptx": PTX.encode()})
     assert [pane.name for pane in panes] == ["python", "ptx"]
     firsts = [(line.origin, line.text.strip()[:4]) for line in panes[1].lines if line.is_first]
-    assert firsts == [(9, ".loc"), (21, ".loc")]
+    assert firsts == [(9, "mov."), (21, "add.")]
 
 
 def test_lines_of_generated_source_are_those_of_the_debug_information() -> None:
@@ -177,9 +178,49 @@ def test_what_the_store_holds_is_text_of_a_page() -> None:
     )
     assert pane_html(source, {1: 'sass-1"'}) == (
         '<i>2&quot;</i><a data-l="1" href="#sass-1&quot;">'
-        "&lt;/pre&gt;&lt;script&gt;alert(1)&lt;/script&gt;</a>\n<i></i>x &lt; y\n"
+        "&lt;/pre&gt;&lt;script&gt;alert(<var>1</var>)&lt;/script&gt;</a>\n<i></i>x &lt; y\n"
     )
     stage = Pane(
         name="sass", title="SASS", lines=(PaneLine("STL <", 7, is_spill=True, is_first=True),)
     )
-    assert pane_html(stage, {}) == '<span data-l="7" id="sass-7"><mark>STL &lt;</mark></span>\n'
+    assert pane_html(stage, {}) == (
+        '<i></i><span data-l="7" id="sass-7"><mark><b>STL</b> &lt;</mark></span>\n'
+    )
+
+
+def test_lines_of_debug_information_are_left_out_and_the_others_keep_their_numbers() -> None:
+    debug = "\t.section\t.debug_str\n\t{\n.b8 1\n\t}\n\t.section\t.debug_loc\t{\t}\n// end\n"
+    ptx, ttir = panes_of({"ptx": (PTX + debug).encode(), "ttir": MLIR.encode()})
+    shown = {line.number: line.text.strip() for line in ptx.lines}
+    assert shown[6] == "mov.u32 %r1, %tid.x;"
+    assert [text for text in shown.values() if ".loc" in text or ".file" in text] == []
+    assert list(shown) == [1, 2, 3, 4, 6, 8, 10, 12, 13, 22]
+    assert [line.text for line in ttir.lines][:3] == [
+        "module {",
+        "  tt.func public @k(%q: i32) {",
+        "    %a = arith.constant 1 : i32",
+    ]
+    assert "loc(" not in "".join(line.text for line in ttir.lines)
+
+
+def test_code_has_the_colours_of_its_language_and_its_text_stays() -> None:
+    cases = {
+        "python": "def f(x):  # a < b\n    return 'é' + x\n",
+        "ptx": "\t@%p1 bra \t$L__BB0_4;\n\tret;  // a < b\n",
+        "sass": "/*0010*/  @!P0 IMAD R1, R2 ;\n//-- .text.k  --\n",
+        "ttir": "    %a, %b = arith.addi %c : i32\n",
+    }
+    coloured = {
+        "python": ["<b>def</b>", "<u>f</u>", "<em># a &lt; b</em>", "<b>return</b>"],
+        "ptx": ["<b>bra</b>", "<b>ret</b>;", "<em>// a &lt; b</em>"],
+        "sass": ["<em>/*0010*/</em>", "<b>IMAD</b>", "<em>//-- .text.k  --</em>"],
+        "ttir": ["<b>arith.addi</b>"],
+    }
+    for stage, text in cases.items():
+        (pane,) = panes_of({stage: text.encode()})
+        html = pane_html(pane, {})
+        for piece in coloured[stage]:
+            assert piece in html, stage
+        assert unescape(re.sub(r"<i[^>]*></i>|<[^>]*>", "", html)) == "".join(
+            f"{line.rstrip()}\n" for line in text.splitlines()
+        )
