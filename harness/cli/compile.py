@@ -103,7 +103,7 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
         print_said(summary_said(summarize(rows, report.samples)))
         steps = _first_look(rows, words)
     else:
-        print_said(rows_said(rows, console.width, report.samples, report.launches))
+        print_said(rows_said(rows, report.samples, report.launches))
         kinds = {row.compiler for row in rows if row.compiler}
         stages = {kind: stages_of(kind) for kind in kinds}
         steps = next_steps(rows, words, stages, cache(known_versions))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from harness.io.packages.versions import toolchain_order
-from harness.tables.rows import lifted_of
+from harness.tables.rows import differing
 from harness.tables.said import Tone, tone_of
 from harness.values.kernel import Config
 from harness.values.row import BugFacts
@@ -205,10 +205,7 @@ def grid_of(
 
 def vary(cells: Sequence[BugFacts]) -> tuple[str, ...]:
     """The options in which the configs of cells differ, in their order."""
-    same = lifted_of(cells)
-    return tuple(
-        dict.fromkeys(name for facts in cells for name in facts.config if name not in same)
-    )
+    return differing([facts.config for facts in cells])
 
 
 def parts_of(facts: BugFacts, names: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.tables.rows import columns_of, fate_words, heading_of, lifted_of
+from harness.tables.rows import columns_of, fate_words, heading_of
 from harness.tables.samples import Sample, untried
 from harness.tables.summary import Summary, failure_words, summary_columns
 from harness.tables.survivors import group_rows, survivors
@@ -24,7 +24,7 @@ def rows_as_markdown(
     """
     parts = []
     for group in group_rows(rows):
-        columns = columns_of(group, lifted_of(group))
+        columns = columns_of(group)
         shown = {title: cells for title, cells in columns.items() if title not in _LEFT_OUT}
         grouped = survivors(group, untried(group, samples))
         fates = [

@@ -6,48 +6,62 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
+from harness.tables.said import (
+    BLANK,
+    Block,
+    Counted,
+    GridColumn,
+    SaidGrid,
+    SaidLine,
+    Tone,
+    say,
+    verdict_said,
+)
 from harness.tables.samples import Sample, samples_said, untried
 from harness.tables.survivors import Fate, group_rows, survivors
-from harness.values.row import CellNames, Row
+from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
-_WORDS = ("cell", "assembler", "verdict")
+_WORDS = (
+    "",
+    "cell",
+    "launch",
+    "target",
+    "compiler",
+    "assembler",
+    "verdict",
+    "--while",
+    "Triton",
+    "ptxas",
+)
 _MOST_TABLES = 3  # of one row each; more assemblers of one program are one table
 _MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
 
 def rows_said(
-    rows: Sequence[Row],
-    width: int,
-    samples: Sequence[Sample] = (),
-    launches: Mapping[str, str] = {},
+    rows: Sequence[Row], samples: Sequence[Sample] = (), launches: Mapping[str, str] = {}
 ) -> list[Block]:
     """A table and its survivorship for each launch, target and toolchain, in order.
 
     `samples` say which configs were left out, `launches` by cell what tells its launch from the
-    others of the kernel. `width` is that of the reader's console in
-    characters; columns that do not fit are left out.
+    others of the kernel.
     """
     parts: list[Block] = []
-    left_out: dict[str, None] = {}
     for _, run in itertools.groupby(group_rows(rows), key=_one_program):
         groups = list(run)
         if len(groups) > _MOST_TABLES:
             rows_of_tools = [row for group in groups for row in group]
             words = _program_words(groups[0][0], launches) + _config_words(rows_of_tools)
-            parts += [say(words, Tone.HEAD), _table(rows_of_tools, width, left_out)]
-            parts += [*_fates_said(rows_of_tools), BLANK]
+            parts += [say(words, Tone.HEAD), _table(rows_of_tools)]
+            parts += [*fates_said(rows_of_tools), BLANK]
             continue
         for group in groups:
-            parts += [say(heading_of(group, launches), Tone.HEAD), _table(group, width, left_out)]
+            parts += [say(heading_of(group, launches), Tone.HEAD), _table(group)]
             headline = survivors(group, untried(group, samples)).headline
-            parts += [say(headline, Tone.HEAD), *_fates_said(group), BLANK]
-    if left_out:
-        parts.append(say(f"left out for width: {', '.join(left_out)}", Tone.FAINT))
+            parts += [say(headline, Tone.HEAD), *fates_said(group), BLANK]
     return [*parts, *samples_said(samples)]
 
 
@@ -65,14 +79,30 @@ def heading_of(rows: Sequence[Row], launches: Mapping[str, str] = {}) -> str:
 
 
 def _config_words(rows: Sequence[Row]) -> str:
-    return "".join(f" · {name}={value}" for name, value in lifted_of(rows).items())
+    return "".join(f" · {word}" for word in lifted_words([row.config for row in rows]))
 
 
-def lifted_of(rows: Sequence[CellNames]) -> dict[str, object]:
-    """The part of the config that all rows share: said once, above the table."""
-    names = dict.fromkeys(name for row in rows for name in row.config)
-    values = {name: {row.config.get(name) for row in rows} for name in names}
-    return {name: next(iter(distinct)) for name, distinct in values.items() if len(distinct) == 1}
+def lifted_words(configs: Sequence[Mapping[str, object]]) -> list[str]:
+    """The part that all configs share, as `name=value`: said once, above their table."""
+    return [f"{name}={values.pop()}" for name, values in _values(configs) if len(values) == 1]
+
+
+def differing(configs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """The parameters in which the configs differ, in their order."""
+    return tuple(name for name, values in _values(configs) if len(values) > 1)
+
+
+def config_columns(configs: Sequence[Mapping[str, object]]) -> dict[str, list[str]]:
+    """Title to values, one a config, of the parameters in which they differ."""
+    return {
+        _SHORT_NAMES.get(name, name): [str(config.get(name, "-")) for config in configs]
+        for name in differing(configs)
+    }
+
+
+def _values(configs: Sequence[Mapping[str, object]]) -> list[tuple[str, set[object]]]:
+    names = dict.fromkeys(name for config in configs for name in config)
+    return [(name, {config.get(name) for config in configs}) for name in names]
 
 
 def _program_words(row: Row, launches: Mapping[str, str]) -> str:
@@ -132,45 +162,44 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     (_MIX_TITLE, _mix),
     ("s", _seconds),
 )
-# What a narrow terminal goes without: first what says nothing in this table, then these in their
-# order; a cut number would be worse than none.
-_EXPENDABLE = ("s", _MIX_TITLE, "stack", "tmem", "occupancy", "spill ld", "shared")
-_NOTHING = ("0", "-", "0:0:0:0:0")
+# What a narrow terminal goes without, as `GridColumn.spare` has it. The numbers by which a kernel
+# is sick, or asks for too much, stay; a cut number would be worse than none.
+_SPARE = {"occupancy": 3, _MIX_TITLE: 5, "s": 6}
 
 
-def columns_of(rows: Sequence[Row], lifted: Mapping[str, object]) -> dict[str, list[str]]:
-    """Title to cells, one a row; parameters in `lifted` are said elsewhere."""
-    names = [n for n in dict.fromkeys(n for row in rows for n in row.config) if n not in lifted]
+def columns_of(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Title to cells, one a row; parameters that all rows share are said elsewhere."""
     columns: dict[str, list[str]] = {"cell": [row.short for row in rows]}
     if len(tools := [_tool(row) for row in rows]) == len(set(tools)) > 1:
         columns["assembler"] = tools
-    for name in names:
-        columns[_SHORT_NAMES.get(name, name)] = [str(row.config.get(name, "-")) for row in rows]
+    columns |= config_columns([row.config for row in rows])
     columns["verdict"] = [row.verdict for row in rows]
     return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
 
 
-def _table(rows: Sequence[Row], width: int, left_out: dict[str, None]) -> SaidGrid:
-    """The table; the titles of columns that do not fit go to `left_out`."""
-    columns = columns_of(rows, lifted_of(rows))
-    empty = [title for title in _EXPENDABLE if set(columns[title]) <= set(_NOTHING)]
-    for title in dict.fromkeys((*empty, *_EXPENDABLE)):
-        if _width(columns) > width:
-            del columns[title]
-            left_out[title] = None
-    shown = [
-        [verdict_said(VerdictKind(word)) if title == "verdict" else say(word) for word in words]
-        for title, words in columns.items()
-    ]
-    titles = (GridColumn(title=column, is_number=column not in _WORDS) for column in columns)
-    return SaidGrid(columns=tuple(titles), rows=tuple(zip(*shown, strict=True)))
+def _table(rows: Sequence[Row]) -> SaidGrid:
+    are_healthy = all(row.verdict.is_healthy for row in rows)
+    numbers = {title: _SPARE.get(title, 2 if are_healthy else 1) for title, _ in _COLUMNS}
+    columns: dict[str, Sequence[SaidLine]] = {
+        title: list(map(say, words)) for title, words in columns_of(rows).items()
+    }
+    columns["verdict"] = [verdict_said(row.verdict) for row in rows]
+    return grid_of(columns, numbers)
 
 
-def _width(columns: Mapping[str, Sequence[str]]) -> int:
-    return sum(3 + max(map(len, [title, *words])) for title, words in columns.items())
+def grid_of(columns: Mapping[str, Sequence[SaidLine]], spare: Mapping[str, int]) -> SaidGrid:
+    """A grid of columns by their titles; `spare` is as in `GridColumn`."""
+    return SaidGrid(
+        columns=tuple(
+            GridColumn(title=title, is_number=title not in _WORDS, spare=spare.get(title, 0))
+            for title in columns
+        ),
+        rows=tuple(zip(*columns.values(), strict=True)),
+    )
 
 
-def _fates_said(rows: Sequence[Row]) -> list[Block]:
+def fates_said(rows: Sequence[Row]) -> list[Block]:
+    """What did not come out well, each with how many configs, why, and whose fault it is."""
     lines: list[Block] = [
         Counted(len(fate.rows), verdict_said(fate.verdict, [say(fate_words(fate))]))
         for fate in survivors(rows).fates

@@ -54,12 +54,15 @@ class GridColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a grid; numbers stand at the right.
 
     `wraps`: its cells may be broken between words; `folds`: and, where a word is too long, in it.
+    `spare` says what is left out where the width does not do: 0 nothing, 1 a column without any
+    entry, 2 also one whose entries are all the same, and from 3 on also others, the largest first.
     """
 
     title: str
     is_number: bool = False
     wraps: bool = False
     folds: bool = False
+    spare: int = 0
 
 
 class SaidGrid(msgspec.Struct, frozen=True, kw_only=True):

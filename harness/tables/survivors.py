@@ -20,8 +20,9 @@ Settings: TypeAlias = Mapping[str, Scalar]
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """Configs with one verdict and signature.
 
-    `where` is what their configs have in common and no other has (`num_warps=4|8`), None where
-    nothing tells them apart. `at_fault` names the stage, and the culprit where the verdict tells.
+    `where` is what their configs have in common and no other has (`num_warps=4|8`, or a launch or
+    target of several), None where nothing tells them apart. `at_fault` names the stage, and the
+    culprit where the verdict tells.
     """
 
     verdict: VerdictKind
@@ -68,10 +69,15 @@ def _fate(group: Sequence[Row], rows: Sequence[Row]) -> Fate:
         rows=tuple(group),
         reason=common_reason(group),
         where=common_ground(
-            [row.config for row in group], [row.config for row in rows if row.cell not in cells]
+            [_settings(row) for row in group],
+            [_settings(row) for row in rows if row.cell not in cells],
         ),
         at_fault=_at_fault(verdict, group[0]),
     )
+
+
+def _settings(row: Row) -> Settings:
+    return {**row.config, "launch": row.launch, "target": row.target}
 
 
 # Whom a verdict blames; the others name only the stage, which need not be the culprit.
@@ -178,9 +184,31 @@ def _ordered(values: AbstractSet[Scalar | None]) -> list[Scalar | None]:
     return sorted(values, key=lambda value: _natural("none" if value is None else str(value)))
 
 
+def folded(configs: Sequence[Settings]) -> list[dict[str, str]]:
+    """The same configs as few lines, each of which means every combination of its values.
+
+    >>> folded([{"num_warps": 4, "num_stages": stages} for stages in (1, 2)])
+    [{'num_warps': '4', 'num_stages': '1|2'}]
+    """
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    lines = [tuple(frozenset([config.get(name)]) for name in names) for config in configs]
+    for at in range(len(names)):
+        merged: dict[tuple[frozenset[Scalar | None], ...], frozenset[Scalar | None]] = {}
+        for line in lines:
+            rest = (*line[:at], *line[at + 1 :])
+            merged[rest] = merged.get(rest, frozenset()) | line[at]
+        lines = [(*rest[:at], values, *rest[at:]) for rest, values in merged.items()]
+    return [dict(zip(names, map(_any_of, line), strict=True)) for line in lines]
+
+
 def _spell(name: str, values: AbstractSet[object]) -> str:
-    words = sorted(("none" if value is None else str(value) for value in values), key=_natural)
-    return f"{name}={'|'.join(words)}"
+    return f"{name}={_any_of(values)}"
+
+
+def _any_of(values: AbstractSet[object]) -> str:
+    return "|".join(
+        sorted(("none" if value is None else str(value) for value in values), key=_natural)
+    )
 
 
 def _natural(word: str) -> tuple[int, int, str]:

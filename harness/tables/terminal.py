@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from harness.tables.said import Block, Counted, SaidFacts, SaidGrid, SaidLine, Tone, say
+from harness.tables.said import Block, Counted, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
 from harness.values.shown import shown
 
 _STYLES = {
@@ -25,17 +27,86 @@ _STYLES = {
 }
 
 
+_NOTHING = frozenset({"", "-", "0", "0 KiB", "0:0:0:0:0"})
+_READABLE = 36
+"""Characters of a line that is broken between words."""
+_TIGHT = 5
+"""Columns that are as spare as this go before the gaps between the others get narrow."""
+
+
 def for_terminal(blocks: Iterable[Block]) -> RenderableType:
-    """The blocks one below the other."""
-    return Group(*map(_rendered, blocks))
+    """The blocks one below the other; at the end the titles of columns that did not fit."""
+    left_out: dict[str, set[str]] = {}
+    return Group(*(_rendered(block, left_out) for block in blocks), _LeftOut(left_out))
 
 
-def _rendered(block: Block) -> RenderableType:
+class _LeftOut:
+    """What grids above it left out, each with what stood in all rows of it."""
+
+    def __init__(self, columns: dict[str, set[str]]) -> None:
+        self.columns = columns
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        titles = [
+            f"{title} ({min(words)} in all rows)"
+            if len(words - _NOTHING) == len(words) == 1
+            else title
+            for title, words in self.columns.items()
+        ]
+        if titles:
+            yield Text(shown(f"left out for width: {', '.join(titles)}"), _STYLES[Tone.FAINT])
+
+
+def _rendered(block: Block, left_out: dict[str, set[str]]) -> RenderableType:
     if isinstance(block, SaidLine):
         return _text(block)
     if isinstance(block, Counted):
         return _counted(block)
-    return _facts(block) if isinstance(block, SaidFacts) else _Grid(block)
+    return _facts(block) if isinstance(block, SaidFacts) else _Grid(block, left_out)
+
+
+def _fitted(grid: SaidGrid, most: int, left_out: dict[str, set[str]]) -> tuple[SaidGrid, int]:
+    """The grid without the columns that `most` characters have no room for, and its gaps."""
+    columns, gap = grid.columns, 3
+    texts = [[row[at].text for row in grid.rows] for at in range(len(columns))]
+    kept = list(range(len(columns)))
+
+    def loses_nothing(at: int) -> tuple[bool, bool, int]:
+        distinct, spare = set(texts[at]), columns[at].spare
+        is_same = spare > 1 and len(distinct) == 1 and len(grid.rows) > 1
+        return spare > 0 and distinct <= _NOTHING, is_same, spare
+
+    while sum(_needed(columns[at], texts[at], gap) + gap for at in kept) + 2 - gap > most:
+        least = 3 if gap == 1 else _TIGHT
+        spare = [at for at in kept if (own := loses_nothing(at))[0] or own[1] or own[2] >= least]
+        if spare:
+            at = max(spare, key=loses_nothing)
+            kept.remove(at)
+            left_out.setdefault(columns[at].title, set()).update(texts[at])
+        elif gap == 1 or not any(column.spare for column in columns):
+            break
+        else:
+            gap -= 1
+    rows = tuple(tuple(row[at] for at in kept) for row in grid.rows)
+    return replace(grid, columns=tuple(columns[at] for at in kept), rows=rows), gap
+
+
+def _needed(column: GridColumn, texts: Sequence[str], gap: int) -> int:
+    """How wide it has to be to be read; with narrow gaps a title takes a line a word."""
+    lines = [line for text in texts for line in text.split("\n")]
+    title = column.title.split() if gap < 3 else [column.title]
+    longest, head = (max(map(_length, some), default=0) for some in (lines, title))
+    if column.wraps or column.folds:
+        longest = min(longest, _READABLE)
+    if column.wraps and not column.folds:
+        longest = max(longest, *(_length(word) for line in lines for word in line.split()), 0)
+    return max(longest, head)
+
+
+def _length(text: str) -> int:
+    return cell_len(shown(text))
 
 
 def _text(line: SaidLine) -> Text:
@@ -63,13 +134,14 @@ def _facts(block: SaidFacts) -> Table:
 class _Grid:
     """A table; one that fits as it is looks as Rich would show it, in a tenth of the time."""
 
-    def __init__(self, block: SaidGrid) -> None:
-        self.block = block
+    def __init__(self, block: SaidGrid, left_out: dict[str, set[str]]) -> None:
+        self.block, self.left_out = block, left_out
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType | Segment]:
-        columns = self.block.columns
+        block, gap = _fitted(self.block, options.max_width, self.left_out)
+        columns = block.columns
         styles = {tone: console.get_style(style) for tone, style in _STYLES.items()}
         head = [say(column.title, Tone.HEAD) for column in columns]
         rows = [
@@ -77,15 +149,15 @@ class _Grid:
                 [Segment(shown(words), styles.get(tone)) for words, tone in cell.parts]
                 for cell in row
             ]
-            for row in (head, *self.block.rows)
+            for row in (head, *block.rows)
         ]
         lengths = [[sum(part.cell_length for part in cell) for cell in row] for row in rows]
         widths = list(map(max, zip(*lengths, strict=True)))
         whole = sum(widths) + 3 * len(widths) - 1
         has_breaks = any("\n" in part.text for row in rows for cell in row for part in cell)
         is_bare = not any(column.title for column in columns)
-        if is_bare or self.block.title or has_breaks or whole > options.max_width:
-            yield _table(self.block)
+        if is_bare or block.title or has_breaks or whole > options.max_width:
+            yield _table(block, gap)
             return
         yield Segment(f"{'':{whole}}\n")
         for row, own in zip(rows, lengths, strict=True):
@@ -100,16 +172,16 @@ class _Grid:
         yield Segment(f"{'':{whole}}\n")
 
 
-def _table(block: SaidGrid) -> Table:
+def _table(block: SaidGrid, gap: int = 3) -> Table:
     if any(column.title for column in block.columns):
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, gap // 2, 0, (gap - 1) // 2))
     else:
         table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
     if block.title:
         table.title, table.title_justify = block.title, "left"
     for column in block.columns:
         table.add_column(
-            column.title,
+            column.title.replace(" ", "\n") if gap < 3 else column.title,
             justify="right" if column.is_number else "left",
             no_wrap=not column.wraps,
             overflow="fold" if column.folds else "ellipsis",

@@ -140,7 +140,7 @@ def test_what_was_left_out_stands_where_the_result_is_said() -> None:
     rows = [row("one", "sm_100a"), row("one", "sm_100a", warps=8), row("one", "sm_80")]
     console = Console(width=400, color_system=None)
     with console.capture() as capture:
-        console.print(for_terminal(rows_said(rows, 400, [sample])))
+        console.print(for_terminal(rows_said(rows, [sample])))
     for text in (capture.get(), rows_as_markdown(rows, [sample])):
         assert "2 of 12 configs: 2 compile; 10 were not tried." in text
         assert "1 config: 1 compiles." in text

@@ -49,7 +49,7 @@ def row(
 def printed(rows: list[Row], width: int) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(for_terminal(rows_said(rows, width)))
+        console.print(for_terminal(rows_said(rows)))
     return capture.get()
 
 
@@ -68,7 +68,7 @@ def test_a_heading_says_what_tells_its_launch_from_the_others() -> None:
     told = {"main#3": "BLOCK=8192, x=float16"}
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
-        console.print(for_terminal(rows_said(rows, 120, launches=told)))
+        console.print(for_terminal(rows_said(rows, launches=told)))
     for text in (capture.get(), rows_as_markdown(rows, launches=told)):
         assert "k · main · sm_90a" in text
         assert "k · main#3 (BLOCK=8192, x=float16) · sm_90a" in text
