@@ -108,7 +108,7 @@ def _steps_for(
 
 def _mend(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tuple[str, str]]:
     """What helps against a cell that costs too much, and since when it does."""
-    cell = _cell(row, rows, words)
+    cell = cell_words(row, rows, words)
     steps = [(spell_command("workaround", cell), "what can be done today")]
     if row.compiler == TRITON:
         since = on_compiler(cell, None, None)
@@ -118,7 +118,8 @@ def _mend(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tuple[
     return steps
 
 
-def _cell(row: Row, rows: Sequence[Row], words: SelectionOptions) -> SelectionOptions:
+def cell_words(row: Row, rows: Sequence[Row], words: SelectionOptions) -> SelectionOptions:
+    """What selects the cell of a row among `rows`, which `words` selected."""
     # A file is named as the user names it; a row has its last part alone.
     _, _, function = row.kernel.partition("::")
     kernel = f"{words.kernel.partition('::')[0]}::{function}" if function else words.kernel
@@ -136,10 +137,10 @@ def _upgrade(row: Row, rows: Sequence[Row], words: SelectionOptions) -> list[tup
     if newest.verdict is not VerdictKind.OK or not any(newer) or not kinds:
         return []
     axis, title = "compiler", compiler_name(newest.compiler, newest.compiler_version)
-    cell = on_compiler(_cell(row, rows, words), None, None)
+    cell = on_compiler(cell_words(row, rows, words), None, None)
     if not newer[0]:
         axis, title = "assembler", f"{assembler_name(newest.assembler)} {newest.ptxas}"
-        cell = on_assembler(_cell(row, rows, words), None, None)
+        cell = on_assembler(cell_words(row, rows, words), None, None)
     why = f"upgrading to {title} ends it; which version was the first?"
     return [(spell_command("bisect", cell, "--axis", axis), why)]
 

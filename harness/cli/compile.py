@@ -40,9 +40,16 @@ from harness.cli.output import (
 from harness.cli.progress.cells import show_progress
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, run_to_the_end, select_named, selection_options
+from harness.diff.side_by_side import (
+    bisect_worst,
+    compared_document,
+    side_by_side,
+    side_by_side_said,
+    sides_said,
+)
 from harness.frontends.registry import known_versions, stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
-from harness.tables.rows import rows_said
+from harness.tables.rows import MOST_TABLES, rows_said
 from harness.tables.said import Tone, say
 from harness.tables.summary import summarize, summary_said
 from harness.values.row import Row
@@ -84,7 +91,8 @@ def command(options: _CompileOptions) -> int:
     rows = report.rows
     print_remarks(*report.notes, *report.failures)
     if options.as_json:
-        print_json(compile_document(report))
+        pairs = map(compared_document, side_by_side(rows, of_targets=not many))
+        print_json({**compile_document(report), "compared": list(pairs)})
     elif options.as_markdown:
         in_full = rows_as_markdown(rows, report.samples, report.launches)
         print_text(summary_as_markdown(summarize(rows, report.samples)) if many else in_full)
@@ -97,16 +105,27 @@ def command(options: _CompileOptions) -> int:
 
 
 def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> None:
-    console, rows = results_console(), report.rows
+    console, rows, samples = results_console(), report.rows, report.samples
+    # A table for each of many kernels, or of many toolchains, would drown the reader.
+    pairs = side_by_side(rows, of_targets=not many)
     if many:
-        # A table for each of many kernels would drown the reader.
-        print_said(summary_said(summarize(rows, report.samples)))
+        blocks = summary_said(summarize(rows, samples))
         steps = _first_look(rows, words)
     else:
-        print_said(rows_said(rows, report.samples, report.launches))
+        is_one = (
+            len(rows) > MOST_TABLES
+            and len({(row.place, row.compiler_version) for row in rows}) == 1
+        )
+        blocks = rows_said(rows, samples, report.launches)
+        if pairs and not is_one:
+            blocks = sides_said(pairs, samples)
         kinds = {row.compiler for row in rows if row.compiler}
         stages = {kind: stages_of(kind) for kind in kinds}
         steps = next_steps(rows, words, stages, cache(known_versions))
+    changed = (block for pair in pairs for block in side_by_side_said(pair, report.launches))
+    print_said([*blocks, *changed])
+    if since := bisect_worst(pairs, rows, words):
+        steps = [*since, *(step for step in steps if step[0].split()[1] != "bisect")]
     if steps:
         print_said([say("Next:", Tone.HEAD)])
         for command, why in steps:

@@ -229,7 +229,7 @@ class _Comparison:
     excluded: Callable[[Facts], str | None]
     removed: Callable[[Facts], bool]
     earlier: Earlier
-    sets: ConfigSets = field(default_factory=lambda: ConfigSets(_classified))
+    sets: ConfigSets = field(default_factory=lambda: ConfigSets(change_of))
     counts: Counter[ChangeKind] = field(default_factory=Counter)
     changes: list[Change] = field(default_factory=list)
     informational: list[Change] = field(default_factory=list)
@@ -257,7 +257,7 @@ class _Comparison:
     def _judge(self, older: Facts | None, newer: Facts) -> Change:
         expectation = self.expectations.of(newer)
         if expectation is None:
-            return _classified(older, newer)
+            return change_of(older, newer)
         if happened(newer, expectation):
             change = _as_expected(older, newer)
         else:
@@ -309,7 +309,8 @@ def _is_told(facts: Facts | None) -> bool:
     return facts is not None and facts.verdict not in UNTOLD
 
 
-def _classified(older: Facts | None, newer: Facts) -> Change:
+def change_of(older: Facts | None, newer: Facts) -> Change:
+    """What `newer` is against `older`, of one cell or of two that differ in one thing."""
     if older is None:
         return Change(kind=ChangeKind.NEW, older=None, newer=newer)
     if not _is_told(newer):
@@ -369,7 +370,7 @@ def _as_expected(older: Facts | None, newer: Facts) -> Change:
 
 
 def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Change:
-    plain = _classified(older, newer)
+    plain = change_of(older, newer)
     if not _is_told(newer):
         return plain
     if older and older.outcome == newer.outcome:
@@ -409,13 +410,13 @@ def _with_history(
     if newer is None or not _asks_history(change):
         return change
     if newer.cell in past and are_of_one_file(past[newer.cell].file, newer.file):
-        changed = _classified(past[newer.cell], newer)
+        changed = change_of(past[newer.cell], newer)
         return changed if changed.kind in _NEWS else change
     neighbour = _older_version(newer, before, after)
     if neighbour is None:
         return change
     older, since, next_outcome = neighbour
-    changed = _classified(older, newer)
+    changed = change_of(older, newer)
     if changed.kind.is_quiet:
         return structs.replace(changed, kind=ChangeKind.NEW, steps=(), since=since)
     if changed.kind not in _NEWS or next_outcome == newer.outcome:

@@ -205,6 +205,21 @@ def _span(metric: str, values: Sequence[object]) -> str:
     return spell(low) if low == high else f"{spell(low)} to {spell(high)}"
 
 
+def moved(change: Change, metric: str) -> list[str]:
+    """The number (or verdict) of the older side and of the newer one; one text where both agree."""
+    sides = [_figure(facts, metric) for facts in (change.older, change.newer) if facts]
+    return list(dict.fromkeys(sides))
+
+
+def _figure(facts: Facts, metric: str) -> str:
+    value = getattr(facts, metric)
+    if value is None:
+        return "-"
+    if metric == "occupancy":
+        return f"{value:.1%}" if value else "cannot launch"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def _tools(cells: Sequence[Facts]) -> str:
     kinds = list({assembler_name(cell.assembler) for cell in cells})
     if len(kinds) > 1:
@@ -224,7 +239,7 @@ def _some(words: Sequence[str], noun: str, shown: int = _SHOWN) -> str:
     return ", ".join(unique) if len(unique) <= shown else f"{len(unique)} {noun}"
 
 
-_TONES = {
+TONES = {
     ChangeKind.REGRESSED: Tone.ALARM,
     ChangeKind.MUTATED: Tone.BAD,
     ChangeKind.METRIC_WORSE: Tone.POOR,
@@ -269,7 +284,7 @@ def changes_said(
         )
     ]
     for group in group_changes(changes.changes):
-        lines += _group_words(group, group.kind.value, _TONES.get(group.kind, Tone.PLAIN))
+        lines += _group_words(group, group.kind.value, TONES.get(group.kind, Tone.PLAIN))
     if informational:
         for group in group_changes(changes.informational):
             lines += _group_words(group, "informational", Tone.FAINT)
@@ -312,6 +327,7 @@ class ChangedSide(msgspec.Struct, frozen=True):
     spill_stores: int | None
     spill_loads: int | None
     occupancy: float | None
+    shared: int | None
 
 
 class ChangedNumber(msgspec.Struct, frozen=True):
@@ -379,7 +395,7 @@ def changes_document(changes: Changes, *, informational: bool = False) -> Change
         kind: [] for kind in ChangeKind if not kind.is_quiet
     }
     for change in changes.changes:
-        by_kind[change.kind].append(_changed_cell(change))
+        by_kind[change.kind].append(changed_cell(change))
     return ChangesDocument(
         schema=SCHEMA,
         older=changes.older,
@@ -392,11 +408,12 @@ def changes_document(changes: Changes, *, informational: bool = False) -> Change
         surprises=changes.surprises,
         expired_workarounds=changes.expired,
         broken_workarounds=changes.broken,
-        informational=list(map(_changed_cell, changes.informational)) if informational else UNSET,
+        informational=list(map(changed_cell, changes.informational)) if informational else UNSET,
     )
 
 
-def _changed_cell(change: Change) -> ChangedCell:
+def changed_cell(change: Change) -> ChangedCell:
+    """The change as documents have it."""
     parts: dict[str, Any] = {
         **structs.asdict(change.facts),
         "older": change.older,

@@ -17,6 +17,7 @@ from harness.diff.diff_words import (
     changes_document,
     changes_said,
     group_changes,
+    moved,
     set_said,
 )
 from harness.diff.sets import does_work
@@ -249,7 +250,7 @@ def _picture(changes: Sequence[Change]) -> Iterator[str]:
     What cannot be launched spills nothing: only configs that work on both sides are drawn.
     """
     for metric in ("spills", "n_regs"):
-        moved = [
+        bars = [
             (change.facts, before, after)
             for change in changes
             if change.older and (before := getattr(change.older, metric)) is not None
@@ -257,17 +258,17 @@ def _picture(changes: Sequence[Change]) -> Iterator[str]:
             if does_work(change.older) and does_work(change.newer)
             if before != after
         ]
-        if moved:
+        if bars:
             break
     else:
         return
-    most = sorted(moved, key=lambda cell: -abs(cell[2] - cell[1]))[:_BARS]
+    most = sorted(bars, key=lambda cell: -abs(cell[2] - cell[1]))[:_BARS]
     # Mermaid leaves out labels that are longer than a fifth of its width: the names come below.
     labels = [f'"{n} {side}"' for n in range(1, len(most) + 1) for side in ("base", "head")]
-    bars = [number for _, *sides in most for number in sides]
+    numbers = [number for _, *sides in most for number in sides]
     yield from ("", "```mermaid", "xychart-beta horizontal")
     yield from (f'title "{_COLUMNS[metric]} of a thread"', f"x-axis [{', '.join(labels)}]")
-    yield from (f"y-axis 0 --> {max(bars)}", f"bar {bars}", "```", "")
+    yield from (f"y-axis 0 --> {max(numbers)}", f"bar {numbers}", "```", "")
     for number, (facts, *_) in enumerate(most, 1):
         yield f"{number}. {foreign_cell(_name(facts))}"
 
@@ -291,7 +292,7 @@ def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
     yield f"| cell | {' | '.join(_COLUMNS[metric] for metric in columns)} |"
     yield "|---|" + "---|" * len(columns)
     for number, change in enumerate(changes):
-        numbers = (_moved(change, metric) for metric in columns)
+        numbers = (" → ".join(moved(change, metric)) for metric in columns)
         line = f"| {foreign_cell(_name(change.facts))} | {' | '.join(numbers)} |"
         room -= len(line.encode()) + 1
         if room < 0:
@@ -299,20 +300,6 @@ def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
             break
         yield line
     yield from ("", _FOOT, "", "</details>")
-
-
-def _moved(change: Change, metric: str) -> str:
-    sides = [_spelled(facts, metric) for facts in (change.older, change.newer) if facts]
-    return sides[0] if len(set(sides)) == 1 else " → ".join(sides)
-
-
-def _spelled(facts: Facts, metric: str) -> str:
-    value = getattr(facts, metric)
-    if value is None:
-        return "-"
-    if metric == "occupancy":
-        return f"{value:.1%}" if value else "cannot launch"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def as_sarif(result: PullRequest) -> dict[str, Any]:

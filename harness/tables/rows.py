@@ -24,19 +24,8 @@ from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
-_WORDS = (
-    "",
-    "cell",
-    "launch",
-    "target",
-    "compiler",
-    "assembler",
-    "verdict",
-    "--while",
-    "Triton",
-    "ptxas",
-)
-_MOST_TABLES = 3  # of one row each; more assemblers of one program are one table
+_WORDS = frozenset({"cell", "kernel", "launch", "target", "is", "assembler", "verdict"})
+MOST_TABLES = 3  # of one row each; more assemblers of one program are one table
 _MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
@@ -52,7 +41,7 @@ def rows_said(
     parts: list[Block] = []
     for _, run in itertools.groupby(group_rows(rows), key=_one_program):
         groups = list(run)
-        if len(groups) > _MOST_TABLES:
+        if len(groups) > MOST_TABLES:
             rows_of_tools = [row for group in groups for row in group]
             words = _program_words(groups[0][0], launches) + _config_words(rows_of_tools)
             parts += [say(words, Tone.HEAD), _table(rows_of_tools)]
@@ -108,6 +97,11 @@ def _values(configs: Sequence[Mapping[str, object]]) -> list[tuple[str, set[obje
 def _program_words(row: Row, launches: Mapping[str, str]) -> str:
     words = f" ({launches[row.cell]})" if row.cell in launches else ""
     return f"{row.kernel} · {row.launch}{words} · {row.target} · {row.compiler_name}"
+
+
+def toolchain_words(rows: Sequence[Row]) -> str:
+    """What all rows were made with: the compiler, the assembler, and which PTX that was given."""
+    return f"{rows[0].compiler_name} · {_tool(rows[0])}{_ptx_words(rows)}"
 
 
 def _tool(row: Row) -> str:

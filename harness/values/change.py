@@ -152,7 +152,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_of_other_configs(self) -> bool:
         """Whether the two sides are different configs of one launch."""
-        return bool(self.older and self.newer and self.older.place != self.newer.place)
+        return bool(self.older and self.newer and self.older.config != self.newer.config)
 
     @property
     def facts(self) -> Facts:
