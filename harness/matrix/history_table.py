@@ -1,8 +1,8 @@
-"""One cell over all versions: a line a toolchain, and the numbers as a sparkline. Pure."""
+"""The configs of a launch over all versions, and the numbers as sparklines. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -10,8 +10,9 @@ from harness.bugs.life import stretch_words, stretches
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import FollowedFailure
-from harness.tables.rows import figure
-from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say, verdict_said
+from harness.tables.rows import config_columns, differing, figure, grid_of, lifted_words
+from harness.tables.said import Block, SaidGrid, SaidLine, Tone, say, verdict_said
+from harness.tables.survivors import folded
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_name
@@ -19,6 +20,7 @@ from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_n
 _OF_PLACE = ("kernel", "launch", "config", "target")
 _TOOLCHAIN = ("triton", "ptxas", "compiler", "compiler_version", "assembler")
 _BARS = "▁▂▃▄▅▆▇█"
+_BUNDLED = " (bundled)"
 _UNKNOWN = "·"
 _FAILED = "x"
 _HOLDS = {VerdictAnswer.SAME: "holds", VerdictAnswer.OK: "no", VerdictAnswer.OTHER: "other failure"}
@@ -43,21 +45,37 @@ def history_document(rows: Sequence[Row], condition: Condition | None = None) ->
 
 
 def history_said(rows: Sequence[Row], condition: Condition | None = None) -> list[Block]:
-    """A block for each kernel, launch, target and config, in the order of the rows.
+    """A table for each kernel, launch and target: configs and versions that are alike are one line.
 
     With a condition, it says where that holds.
     """
     parts: list[Block] = []
-    for place, group in groupby(rows, key=_place):
-        versions = list(group)
-        parts += [say(place, Tone.HEAD), *_sparklines(versions)]
-        if condition:
-            spans = stretches(versions, condition)
-            lines = [stretch_words(span, condition) for span in spans] or [
-                f"{spell(condition)} holds with none of them"
-            ]
-            parts += [say(f"  {line}") for line in lines]
-        parts.append(_grid(versions, condition))
+    for place, group in groupby(rows, key=lambda row: (row.kernel, row.launch, row.target)):
+        configs: dict[str, list[Row]] = {}
+        for row in group:
+            configs.setdefault(Config.of(row.config).label, []).append(row)
+        alike: dict[tuple[object, ...], list[list[Row]]] = {}
+        for versions in configs.values():
+            key = tuple((*_tools(row), _told(row, condition)) for row in versions)
+            alike.setdefault(key, []).append(versions)
+        lines = [
+            (config, some[0])
+            for some in alike.values()
+            for config in folded([versions[0].config for versions in some])
+        ]
+        lifted = ",".join(lifted_words([config for config, _ in lines]))
+        names = differing([config for config, _ in lines])
+        parts.append(say(" · ".join((*place, lifted) if lifted else place), Tone.HEAD))
+        for config, versions in lines:
+            where = ", ".join(f"{name}={config.get(name, 'none')}" for name in names)
+            parts += _sparklines(versions, where)
+            if condition:
+                spans = stretches(versions, condition)
+                said = [stretch_words(span, condition) for span in spans] or [
+                    f"{spell(condition)} holds with none of them"
+                ]
+                parts += [say(f"  {f'[{where}] ' if where else ''}{line}") for line in said]
+        parts.append(_grid(lines, condition))
     return parts
 
 
@@ -82,12 +100,8 @@ def _bar(value: int | None, low: int, high: int) -> str:
     return _BARS[round((value - low) / (high - low) * (len(_BARS) - 1))]
 
 
-def _place(row: Row) -> str:
-    config = Config.of(row.config).label
-    return f"{row.kernel} · {row.launch} · {row.target} · {config}"
-
-
-def _sparklines(rows: Sequence[Row]) -> Iterator[SaidLine]:
+def _sparklines(rows: Sequence[Row], where: str) -> Iterator[SaidLine]:
+    """Registers and spills of one config; of one of several (`where`) what moves."""
     failed = [row.verdict.is_failure for row in rows]
     numbers: tuple[tuple[str, Callable[[Row], int | None], str], ...] = (
         ("registers", lambda row: row.n_regs, ""),
@@ -100,42 +114,73 @@ def _sparklines(rows: Sequence[Row]) -> Iterator[SaidLine]:
         if present:
             low, high = min(present), max(present)
             span = f"{low:,}{unit}" if low == high else f"{low:,} to {high:,}{unit}"
-        yield say(f"  {title:<10}{sparkline(values, failed)}  {span}")
+        if not where or len({*present}) > 1:
+            bars = sparkline(values, failed)
+            yield say(f"  {title:<10}{bars}  {span}{f'  [{where}]' if where else ''}")
 
 
-def _grid(rows: Sequence[Row], condition: Condition | None) -> SaidGrid:
-    names = {compiler_name(row.compiler or TRITON) for row in rows}
-    tools = {assembler_name(row.assembler) for row in rows if row.ptxas}
-    titles = ("cell", _only(names, "compiler"), _only(tools, "assembler"), "verdict")
-    columns = [GridColumn(title=title) for title in titles]
-    columns += [
-        GridColumn(title=title, is_number=True)
-        for title in ("regs", "spill st", "spill ld", "occupancy")
+def _tools(row: Row) -> tuple[str, str]:
+    origin = _BUNDLED if row.ptxas_origin == BUNDLED else ""
+    frozen = " frozen" if row.frozen else ""
+    return row.compiler_version or "-", f"{row.tool if row.ptxas else 'none'}{origin}{frozen}"
+
+
+def _told(row: Row, condition: Condition | None) -> tuple[object, ...]:
+    numbers = row.n_regs, row.spill_stores, row.spill_loads, row.occupancy
+    return (
+        row.verdict,
+        row.code,
+        *numbers,
+        condition and FollowedFailure(condition=condition).of(row),
+    )
+
+
+def _grid(
+    lines: Sequence[tuple[Mapping[str, str], Sequence[Row]]], condition: Condition | None
+) -> SaidGrid:
+    cells = [
+        (config, list(stretch))
+        for config, versions in lines
+        for _, stretch in groupby(versions, key=lambda row: _told(row, condition))
+    ]
+    rows = [stretch[0] for _, stretch in cells]
+    kinds = {row.compiler or TRITON for _, stretch in cells for row in stretch}
+    tools = {row.assembler for _, stretch in cells for row in stretch if row.ptxas}
+    titles = (
+        _only({*map(compiler_name, kinds)}, "compiler"),
+        _only({*map(assembler_name, tools)}, "assembler"),
+    )
+    columns = {"cell": [say(row.short) for row in rows]}
+    for title, values in config_columns([config for config, _ in cells]).items():
+        columns[title] = list(map(say, values))
+    for at, title in enumerate(titles):
+        words = [[_tools(row)[at] for row in stretch] for _, stretch in cells]
+        cut = f"{title} " if title != "assembler" else ""
+        columns[title] = [say(_span([word.removeprefix(cut) for word in some])) for some in words]
+    columns["verdict"] = [
+        verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()) for row in rows
+    ]
+    columns["regs"] = [say(figure(row.n_regs)) for row in rows]
+    columns["spill st"] = [say(figure(row.spill_stores)) for row in rows]
+    columns["spill ld"] = [say(figure(row.spill_loads)) for row in rows]
+    columns["occupancy"] = [
+        say("-" if row.occupancy is None else f"{row.occupancy:.1%}") for row in rows
     ]
     if condition:
-        columns.append(GridColumn(title="--while"))
-    lines = (_line(row, condition, is_mixed=len(tools) > 1) for row in rows)
-    return SaidGrid(columns=tuple(columns), rows=tuple(lines))
+        followed = FollowedFailure(condition=condition)
+        columns["--while"] = [say(_HOLDS.get(followed.of(row), "-")) for row in rows]
+    spare = {"regs": 1, "spill st": 1, "spill ld": 1, "occupancy": 3}
+    return grid_of(columns, spare, (*titles, "--while"))
 
 
 def _only(names: set[str], otherwise: str) -> str:
     return next(iter(names)) if len(names) == 1 else otherwise
 
 
-def _line(row: Row, condition: Condition | None, *, is_mixed: bool) -> tuple[SaidLine, ...]:
-    origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
-    frozen = " frozen" if row.frozen else ""
-    tool = row.tool if is_mixed else row.ptxas or "none"
-    return (
-        say(row.short),
-        say(row.compiler_version or "-"),
-        say(f"{tool}{origin}{frozen}"),
-        verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()),
-        *(say(figure(number)) for number in (row.n_regs, row.spill_stores, row.spill_loads)),
-        say("-" if row.occupancy is None else f"{row.occupancy:.1%}"),
-        *(
-            [say(_HOLDS.get(FollowedFailure(condition=condition).of(row), "-"))]
-            if condition
-            else []
-        ),
-    )
+def _span(words: Sequence[str]) -> str:
+    """One version, or the first and the last of several and how many there are."""
+    mark = _BUNDLED if all(word.endswith(_BUNDLED) for word in words) else ""
+    distinct = list(dict.fromkeys(word.removesuffix(mark) for word in words))
+    if len(distinct) > 2:
+        return f"{distinct[0]} - {distinct[-1]} ({len(distinct)}){mark}"
+    return ", ".join(distinct) + mark

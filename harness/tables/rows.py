@@ -181,11 +181,21 @@ def _table(rows: Sequence[Row]) -> SaidGrid:
     return grid_of(columns, numbers)
 
 
-def grid_of(columns: Mapping[str, Sequence[SaidLine]], spare: Mapping[str, int]) -> SaidGrid:
-    """A grid of columns by their titles; `spare` is as in `GridColumn`."""
+def grid_of(
+    columns: Mapping[str, Sequence[SaidLine]], spare: Mapping[str, int], words: Sequence[str] = ()
+) -> SaidGrid:
+    """A grid of columns by their titles; `words` are those that are broken between words.
+
+    `spare` is as in `GridColumn`.
+    """
     return SaidGrid(
         columns=tuple(
-            GridColumn(title=title, is_number=title not in _WORDS, spare=spare.get(title, 0))
+            GridColumn(
+                title=title,
+                is_number=title not in {*_WORDS, *words},
+                wraps=title in words,
+                spare=spare.get(title, 0),
+            )
             for title in columns
         ),
         rows=tuple(zip(*columns.values(), strict=True)),

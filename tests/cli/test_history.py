@@ -54,6 +54,39 @@ def test_a_row_a_version_and_a_sparkline(triage: Triage, home: Path) -> None:
     ]
 
 
+def test_a_launch_is_one_table_and_what_is_alike_one_line(triage: Triage) -> None:
+    home = Path(triage.env["TRIAGE_HOME"])
+    rows = [
+        row(warps=warps, ptxas=ptxas, launch=launch, n_regs=registers + (launch == "other"))
+        for launch in ("default", "other")
+        for warps in (4, 8, 16)
+        for ptxas, registers in (("12.9.86", 64), ("13.0.88", 64), ("13.1.80", 96))
+    ]
+    rows[2] = row(ptxas="13.1.80", n_regs=128)
+    night(home, rows)
+    done = triage("history", "scan_fwd", "--launch", "default")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line.strip()]
+    assert lines[0] == "scan_fwd · default · sm_100a · maxnreg=128"
+    assert lines[1:3] == [
+        "registers ▁▁█ 64 to 96 [num_warps=8|16]",
+        "registers ▁▁█ 64 to 128 [num_warps=4]",
+    ]
+    table = [line.split(maxsplit=1)[1] for line in lines[3:] if "─" not in line]
+    assert table == [
+        "warps Triton ptxas verdict regs spill st spill ld occupancy",
+        "8|16 3.6.0 12.9.86, 13.0.88 ok 64 0 0 50.0%",
+        "8|16 3.6.0 13.1.80 ok 96 0 0 50.0%",
+        "4 3.6.0 12.9.86, 13.0.88 ok 64 0 0 50.0%",
+        "4 3.6.0 13.1.80 ok 128 0 0 50.0%",
+    ]
+    # Another launch of the same configs is a table of its own.
+    both = triage("history", "scan_fwd").stdout
+    assert both.count(" regs ") == 2
+    other = both[both.index("scan_fwd · other") :]
+    assert " 65 " in other
+    assert " 64 " not in other
+
+
 def test_rows_are_those_of_every_command(triage: Triage, home: Path) -> None:
     done = triage("history", "--json", *FIRST_BLOCK, "--ptxas", ">=13.0,<13.2")
     document = msgspec.json.decode(done.stdout)
