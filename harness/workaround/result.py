@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import compress
 from typing import Any
 
 from msgspec import structs
 
 from harness.judging.ptxas.ptxas_options import lowers_optimisation
-from harness.tables.rows import figure, heading_of
+from harness.tables.rows import differing, figure, heading_of
 from harness.tables.said import (
     BLANK,
     Block,
@@ -208,7 +207,16 @@ _TONES = {
 }
 
 
-_NOTHING = frozenset({"-", "0", "0 KiB"})
+_NUMBERS = {
+    "regs": 5,
+    "spill st": 1,
+    "spill ld": 1,
+    "spill/block": 4,
+    "tmem": 1,
+    "shared": 1,
+    "occupancy": 3,
+}
+"""The numbers of a candidate, and how spare each is: what a narrow terminal goes without."""
 
 
 def workarounds_said(report: WorkaroundReport) -> list[Block]:
@@ -223,11 +231,16 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     for_today = [(number, entry) for number, entry in numbered if entry.is_for_today]
     others = [(number, entry) for number, entry in numbered if not entry.is_for_today]
     times = _times(report, report.baseline, None)
-    rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK, times)]
     best = report.survivor
-    if best and best.cell != report.baseline.cell:
-        times = _times(report, best, None)
-        rows.append(_line("", f"best you have: {_config(best)}", best, BLANK, times))
+    others_than_now = [best] if best and best.cell != report.baseline.cell else []
+    # What both share stands in the heading.
+    both = [row.config for row in (report.baseline, *others_than_now)]
+    names = differing(both) if others_than_now else [*report.baseline.config]
+    now = f"now: {_config(report.baseline, names)}"
+    rows = [_line("", now, report.baseline, BLANK, times)]
+    for row in others_than_now:
+        times = _times(report, row, None)
+        rows.append(_line("", f"best you have: {_config(row, names)}", row, BLANK, times))
     parts += [BLANK, say(_TODAY, Tone.HEAD), _grid(report, rows, for_today)]
     if numbered and not for_today:
         parts.append(say("Nothing that was tried helps without a change of the source."))
@@ -262,32 +275,25 @@ def _grid(
     before: Sequence[tuple[SaidLine, ...]],
     candidates: Sequence[tuple[int, Candidate]],
 ) -> SaidGrid:
-    numbers = ("regs", "spill st", "spill ld", "spill/block", "tmem", "shared", "occupancy")
-    columns = [
-        GridColumn(title="", is_number=True, wraps=True),
-        GridColumn(title="change", wraps=True, folds=True),
+    columns = (
+        GridColumn(title="", is_number=True),
+        GridColumn(title="change", wraps=True),
         GridColumn(title="verdict"),
-        GridColumn(title="numerics"),
-        *(GridColumn(title=title, is_number=True) for title in (*_timed(report), *numbers)),
-    ]
+        GridColumn(title="numerics", spare=2),
+        *(GridColumn(title=title, is_number=True) for title in _timed(report)),
+        *(GridColumn(title=t, is_number=True, spare=spare) for t, spare in _NUMBERS.items()),
+    )
     rows = list(before)
     for number, candidate in candidates:
         equivalence = candidate.numerics.known
         word = say(equivalence.value, _TONES.get(equivalence, Tone.PLAIN))
         times = _times(report, candidate.row, candidate)
         rows.append(_line(str(number), candidate.change, candidate.row, word, times))
-    # A column that tells nothing takes its width from the change.
-    shown = [
-        is_word or any(row[at].text not in _NOTHING for row in rows)
-        for at, is_word in enumerate(not column.is_number for column in columns)
-    ]
-    return SaidGrid(
-        columns=tuple(compress(columns, shown)), rows=tuple(tuple(compress(r, shown)) for r in rows)
-    )
+    return SaidGrid(columns=columns, rows=tuple(rows))
 
 
-def _config(row: Row) -> str:
-    return ", ".join(f"{name}={value}" for name, value in row.config.items()) or "default"
+def _config(row: Row, names: Sequence[str]) -> str:
+    return ", ".join(f"{name}={row.config.get(name, 'none')}" for name in names) or "default"
 
 
 def _timed(report: WorkaroundReport) -> tuple[str, ...]:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from msgspec import structs
 
-from harness.tables.rows import figure
-from harness.tables.said import (
-    BLANK,
-    Block,
-    GridColumn,
-    SaidGrid,
-    SaidLine,
-    Tone,
-    say,
-    verdict_said,
-)
+from harness.tables.rows import config_columns, figure, grid_of, lifted_words
+from harness.tables.said import BLANK, Block, SaidGrid, SaidLine, Tone, say, verdict_said
+from harness.tables.survivors import folded
 from harness.values.row import SCHEMA, Row
 from harness.values.timing import TimeMs
 
@@ -204,31 +196,27 @@ def _words(device: str | None, *, is_measured: bool) -> str:
     return f"by {RULE}: this is not an order of times"
 
 
-_COLUMNS = (
-    GridColumn(title="", is_number=True),
-    GridColumn(title="config", wraps=True, folds=True),
-    GridColumn(title="verdict"),
-    *(GridColumn(title=title, is_number=True) for title in ("regs", "spilled", "occupancy")),
-)
-
-
 def ranks_said(report: RankReport) -> list[Block]:
-    """A grid for each launch, and which order it is in."""
+    """A grid for each launch, and which order it is in; without times, configs alike are a line."""
     parts: list[Block] = []
     for launch in report.launches:
         is_measured = any(config.time for config in launch.configs)
-        more = ("ms", "unmeasured") if is_measured else ()
-        columns = (*_COLUMNS, *(GridColumn(title=title, is_number=True) for title in more))
+        alike: dict[object, list[RankedConfig]] = {}
+        for number, each in enumerate(launch.configs):
+            row = each.row
+            key = row.verdict, row.n_regs, row.spills, row.occupancy
+            alike.setdefault(number if is_measured else key, []).append(each)
+        lines = [
+            (config, some[0])
+            for some in alike.values()
+            for config in folded([each.row.config for each in some])
+        ]
+        configs = [config for config, _ in lines]
+        place = (launch.kernel, launch.launch, launch.target, *lifted_words(configs))
         parts += [
-            say(f"{launch.kernel} · {launch.launch} · {launch.target}", Tone.HEAD),
+            say(" · ".join(place), Tone.HEAD),
             say(_words(report.device, is_measured=is_measured), Tone.FAINT),
-            SaidGrid(
-                columns=columns,
-                rows=tuple(
-                    _line(number if is_measured else config.place, config)[: len(columns)]
-                    for number, config in enumerate(launch.configs, 1)
-                ),
-            ),
+            _grid(configs, [each for _, each in lines], is_measured=is_measured),
         ]
         if quality := launch.quality:
             rho = "-" if quality.spearman is None else f"{quality.spearman:.2f}"
@@ -243,17 +231,27 @@ def ranks_said(report: RankReport) -> list[Block]:
     return parts
 
 
-def _line(number: int, ranked: RankedConfig) -> tuple[SaidLine, ...]:
-    row = ranked.row
-    config = ",".join(f"{name}={value}" for name, value in row.config.items()) or "default"
-    numbers = (
-        figure(row.n_regs),
-        figure(row.spills),
-        "-" if row.occupancy is None else f"{row.occupancy:.1%}",
-        f"{ranked.time.median:.4f}" if ranked.time else "-",
-        str(ranked.place),
-    )
-    return (say(str(number)), say(config), verdict_said(row.verdict), *map(say, numbers))
+def _grid(
+    configs: Sequence[Mapping[str, str]], ranked: Sequence[RankedConfig], *, is_measured: bool
+) -> SaidGrid:
+    rows = [each.row for each in ranked]
+    words: dict[str, list[str]] = {}
+    if is_measured:
+        # Only times are an order that is worth a number.
+        words["rank"] = [str(number) for number in range(1, len(rows) + 1)]
+    words |= config_columns(configs)
+    words["verdict"] = [row.verdict for row in rows]
+    words["regs"] = [figure(row.n_regs) for row in rows]
+    words["spilled"] = [figure(row.spills) for row in rows]
+    words["occupancy"] = ["-" if row.occupancy is None else f"{row.occupancy:.1%}" for row in rows]
+    if is_measured:
+        words["ms"] = [f"{each.time.median:.4f}" if each.time else "-" for each in ranked]
+        words["unmeasured"] = [str(each.place) for each in ranked]
+    columns: dict[str, list[SaidLine]] = {
+        title: list(map(say, some)) for title, some in words.items()
+    }
+    columns["verdict"] = [verdict_said(row.verdict) for row in rows]
+    return grid_of(columns, {"regs": 3, "spilled": 1, "occupancy": 1})
 
 
 def rank_document(report: RankReport) -> dict[str, Any]:
