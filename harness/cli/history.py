@@ -32,7 +32,7 @@ class _HistoryOptions(Options):
 
 @verb()
 def command(options: _HistoryOptions) -> None:
-    """Show one row a version of Triton and ptxas: verdict, registers and spills over time."""
+    """Show a table a launch: verdict, registers and spills of its configs, version after version."""
     holds = read_while(options.condition)
     with read_results() as store:
         rows = read_history(store, options.kernel, options.only)

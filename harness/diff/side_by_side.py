@@ -257,7 +257,9 @@ def _table(entries: Sequence[_Entry], names: Sequence[str]) -> SaidGrid:
         for each in changes
     ]
     for metric, title in _METRICS.items():
-        columns[title] = [say(" -> ".join(moved(each, metric))) for each in changes]
+        sides = [moved(each, metric) for each in changes]
+        # Of a side that has no number, its verdict says why.
+        columns[title] = [say(each[-1] if "-" in each else " -> ".join(each)) for each in sides]
     return grid_of(columns, _SPARE)
 
 
