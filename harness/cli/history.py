@@ -32,7 +32,7 @@ class _HistoryOptions(Options):
 
 @verb()
 def command(options: _HistoryOptions) -> None:
-    """Show a table a launch: verdict, registers and spills of its configs, version after version."""
+    """Show a table a launch: verdict, registers and spills of its configs over versions."""
     holds = read_while(options.condition)
     with read_results() as store:
         rows = read_history(store, options.kernel, options.only)
