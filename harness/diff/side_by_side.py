@@ -22,8 +22,8 @@ from harness.tables.said import BLANK, Block, SaidGrid, SaidLine, Tone, say, ver
 from harness.tables.samples import Sample, samples_said, untried
 from harness.tables.summary import plural
 from harness.tables.survivors import folded, survivors
+from harness.values.cell import place_of
 from harness.values.change import Change, ChangeKind
-from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, PTXAS, TRITON
 
@@ -141,16 +141,15 @@ def side_by_side(rows: Sequence[Row], *, of_targets: bool = True) -> list[SideBy
 
 
 def _compared(axis: int, older: Sequence[Row], newer: Sequence[Row]) -> SideBySide:
-    def place(row: Row) -> tuple[str, ...]:
-        target = "" if axis == _TARGET else row.target
-        return row.kernel, row.launch, Config.of(row.config).label, target
-
     def change(old: Row, new: Row) -> Change:
         # The occupancy of another GPU is a share of another whole.
         known = replace(old, occupancy=None) if axis == _TARGET else old
         return replace(change_of(known, new), older=old)
 
-    before, after = ({place(row): row for row in side} for side in (older, newer))
+    across = axis == _TARGET
+    before, after = (
+        {place_of(row.cell, across_targets=across): row for row in side} for side in (older, newer)
+    )
     changes = [change(before[at], row) for at, row in after.items() if at in before]
     alone = len(before.keys() - after.keys()), len(after.keys() - before.keys())
     changes.sort(key=_gravity)

@@ -7,6 +7,7 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from harness.values.cell import place_of
 from harness.values.matrix import Expectation
 from harness.values.row import Facts
 from harness.values.verdict import VerdictKind
@@ -152,7 +153,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_of_other_configs(self) -> bool:
         """Whether the two sides are different configs of one launch."""
-        return bool(self.older and self.newer and self.older.config != self.newer.config)
+        sides = (side.cell for side in (self.older, self.newer) if side)
+        return len({place_of(cell, across_targets=True) for cell in sides}) > 1
 
     @property
     def facts(self) -> Facts:
