@@ -49,7 +49,7 @@ from harness.diff.side_by_side import (
 )
 from harness.frontends.registry import known_versions, stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
-from harness.tables.rows import MOST_TABLES, rows_said
+from harness.tables.rows import rows_said
 from harness.tables.said import Tone, say
 from harness.tables.summary import summarize, summary_said
 from harness.values.row import Row
@@ -112,12 +112,8 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
         blocks = summary_said(summarize(rows, samples))
         steps = _first_look(rows, words)
     else:
-        is_one = (
-            len(rows) > MOST_TABLES
-            and len({(row.place, row.compiler_version) for row in rows}) == 1
-        )
         blocks = rows_said(rows, samples, report.launches)
-        if pairs and not is_one:
+        if pairs and len({row.place for row in rows}) > 1:
             blocks = sides_said(pairs, samples)
         kinds = {row.compiler for row in rows if row.compiler}
         stages = {kind: stages_of(kind) for kind in kinds}

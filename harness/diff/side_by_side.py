@@ -216,8 +216,8 @@ def side_by_side_said(pair: SideBySide, launches: Mapping[str, str] = {}) -> lis
     lifted = lifted_words([config for _, config in entries])
     blocks: list[Block] = [say(" · ".join((*same, pair.title, *lifted)), Tone.HEAD)]
     if len(distinct["launch"]) > 1:
-        told = {row.launch: launches[row.cell] for row in pair.newer if row.cell in launches}
-        blocks += [say(f"{name}: {words}", Tone.FAINT) for name, words in told.items()]
+        legend = {row.launch: launches[row.cell] for row in pair.newer if row.cell in launches}
+        blocks += [say(f"{name}: {words}", Tone.FAINT) for name, words in legend.items()]
     shown = entries[:_MOST_ROWS]
     blocks.append(_table(shown, [name for name, names in distinct.items() if len(names) > 1]))
     if more := len(entries) - len(shown):

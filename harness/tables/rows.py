@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,8 +23,7 @@ from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
-_WORDS = frozenset({"cell", "kernel", "launch", "target", "is", "assembler", "verdict"})
-MOST_TABLES = 3  # of one row each; more assemblers of one program are one table
+_WORDS = {"cell", "kernel", "launch", "target", "is", "compiler", "assembler", "verdict"}
 _MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
@@ -35,35 +33,32 @@ def rows_said(
 ) -> list[Block]:
     """A table and its survivorship for each launch, target and toolchain, in order.
 
+    One config with several toolchains is one table.
+
     `samples` say which configs were left out, `launches` by cell what tells its launch from the
     others of the kernel.
     """
+    groups, places = group_rows(rows), {(row.kernel, row.launch, row.target) for row in rows}
+    if len(rows) == len(groups) > 1 == len(places):
+        head = _program_words(rows[0], launches) + _config_words(rows)
+        return [
+            say(head, Tone.HEAD),
+            _table(rows),
+            *fates_said(rows),
+            BLANK,
+            *samples_said(samples),
+        ]
     parts: list[Block] = []
-    for _, run in itertools.groupby(group_rows(rows), key=_one_program):
-        groups = list(run)
-        if len(groups) > MOST_TABLES:
-            rows_of_tools = [row for group in groups for row in group]
-            words = _program_words(groups[0][0], launches) + _config_words(rows_of_tools)
-            parts += [say(words, Tone.HEAD), _table(rows_of_tools)]
-            parts += [*fates_said(rows_of_tools), BLANK]
-            continue
-        for group in groups:
-            parts += [say(heading_of(group, launches), Tone.HEAD), _table(group)]
-            headline = survivors(group, untried(group, samples)).headline
-            parts += [say(headline, Tone.HEAD), *fates_said(group), BLANK]
+    for group in groups:
+        headline = survivors(group, untried(group, samples)).headline
+        parts += [say(heading_of(group, launches), Tone.HEAD), _table(group)]
+        parts += [say(headline, Tone.HEAD), *fates_said(group), BLANK]
     return [*parts, *samples_said(samples)]
-
-
-def _one_program(rows: Sequence[Row]) -> object:
-    """Equal for groups of one config each that differ in their assembler alone."""
-    row = rows[0]
-    same = (row.kernel, row.launch, row.target, row.compiler, row.compiler_version, row.config)
-    return same if len(rows) == 1 else rows
 
 
 def heading_of(rows: Sequence[Row], launches: Mapping[str, str] = {}) -> str:
     """What all rows of one group share: kernel, launch, target, toolchain, parameters, PTX."""
-    words = f"{_program_words(rows[0], launches)} · {_tool(rows[0])}"
+    words = f"{_program_words(rows[0], launches)} · {rows[0].compiler_name} · {_tool(rows[0])}"
     return words + _config_words(rows) + _ptx_words(rows)
 
 
@@ -96,7 +91,7 @@ def _values(configs: Sequence[Mapping[str, object]]) -> list[tuple[str, set[obje
 
 def _program_words(row: Row, launches: Mapping[str, str]) -> str:
     words = f" ({launches[row.cell]})" if row.cell in launches else ""
-    return f"{row.kernel} · {row.launch}{words} · {row.target} · {row.compiler_name}"
+    return f"{row.kernel} · {row.launch}{words} · {row.target}"
 
 
 def toolchain_words(rows: Sequence[Row]) -> str:
@@ -164,8 +159,11 @@ _SPARE = {"occupancy": 3, _MIX_TITLE: 5, "s": 6}
 def columns_of(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Title to cells, one a row; parameters that all rows share are said elsewhere."""
     columns: dict[str, list[str]] = {"cell": [row.short for row in rows]}
-    if len(tools := [_tool(row) for row in rows]) == len(set(tools)) > 1:
-        columns["assembler"] = tools
+    tools = {
+        "compiler": [row.compiler_name for row in rows],
+        "assembler": [_tool(row) for row in rows],
+    }
+    columns |= {title: words for title, words in tools.items() if len(set(words)) > 1}
     columns |= config_columns([row.config for row in rows])
     columns["verdict"] = [row.verdict for row in rows]
     return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
