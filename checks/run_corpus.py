@@ -74,6 +74,8 @@ TARGETS = ("80", "90a", "100a", "120a")
 TRITONS = ("3.9.0", "3.6.0")
 PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.3.73", "13.5.37")
 SEED = 29
+PROGRAMS = 8
+"""So many programs of each launch are executed, from the first to the last of its grid."""
 CONFIGS = 3
 """So many configs are tried where the first ones do not compile."""
 HOW = CompileOptions(jobs=1, command="checks/run_corpus.py")
@@ -259,7 +261,7 @@ async def run_all(
 ) -> tuple[str, ...]:
     """What could not be captured, in words."""
     trials = trials_of(read_schedules(DEFAULT), races=True)
-    budget = Budget(max_instructions=INSTRUCTIONS)
+    budget = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
     with Store.open(home_dir()) as store:
         try:
             done = await run_selections(
@@ -488,7 +490,9 @@ def page(rows: dict[Place, Row]) -> str:
 
 Every kernel of the corpus (`triage kernels`), at the small sizes of its repro, with the first of
 its configs that compiles: lowered by Triton, its PTX executed on the emulator under four
-schedules, held to a reference ([run.md](../run.md)).
+schedules, held to a reference ([run.md](../run.md)). Of each launch {PROGRAMS} programs are
+executed, evenly spread over its grid; what they leave is held to what the same programs leave
+in the reference.
 `python checks/run_corpus.py` generates this page.
 
 Of {len(rows)} cells {len(compiled)} compile to PTX. Without {len(compiled) - len(meant)} that no

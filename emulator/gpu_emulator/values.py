@@ -171,6 +171,13 @@ class Budget:
     max_ctas: int = 65_536
     max_memory: int = 1 << 30
 
+    def sample(self, clusters: int, size: int = 1) -> list[int]:
+        """Numbers of the clusters that run of a grid, each of `size` CTAs: all, or some of them."""
+        most = max(1, self.max_ctas // size)
+        if clusters <= most:
+            return list(range(clusters))
+        return [round(n * (clusters - 1) / max(1, most - 1)) for n in range(most)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:

@@ -210,9 +210,11 @@ class _Recording:
         `buffers` are sha256 of artifacts, None: interpret it; `variant` is the config to go on
         with; `values` says what computed them, or why nothing did. A launch that does not end, or
         takes its whole budget (`hangs`), is not interpreted either. `is_whole`: all of its programs
-        were executed, to their end.
+        were executed, to their end. `programs` are the numbers of those that run of a large grid,
+        empty where all do.
         """
         answer: dict[str, Any] = {"variant": 0, "buffers": None, "hangs": False, "is_whole": False}
+        answer["programs"] = []
         if captured is None:
             return {**answer, "values": "nothing is compiled for them"}
         why, tries = "no launch of the capture is like it", 0
@@ -233,6 +235,9 @@ class _Recording:
                 why = str(error)
                 continue
             [ran] = emulated.runs or [None]
+            if ran and ran.is_sample:
+                programs = math.prod(variant.grid)
+                answer["programs"] = self.budget.sample(programs, ran.ctas_of // programs)
             if ran and (ran.faults or ran.is_out_of_budget):
                 # The interpreter would fall into the same hole, or take as long as it may.
                 return {
@@ -244,6 +249,7 @@ class _Recording:
                 }
             if ran is None or ran.refusal:
                 why = emulated.problem or (ran and ran.refusal) or why
+                answer["programs"] = []
                 continue
             return {
                 **answer,

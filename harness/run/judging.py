@@ -189,8 +189,8 @@ def _judge_all(evidence: RunEvidence) -> Judgement:
     sample = next((ran for ran in evidence.runs if ran.is_sample), None)
     if sample is None:
         return _judge(evidence)
-    emulated = (trusted for trusted in evidence.launch.trusted if trusted.is_emulated)
-    return _of_sample(_judge(evidence.held_to(*emulated)), sample)
+    sampled = (trusted for trusted in evidence.launch.trusted if trusted.is_sampled)
+    return _of_sample(_judge(evidence.held_to(*sampled)), sample)
 
 
 def _of_sample(judgement: Judgement, sample: Ran) -> Judgement:

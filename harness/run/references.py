@@ -23,7 +23,7 @@ import msgspec
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import instructions_sha256
-from gpu_emulator.values import Budget, Schedule
+from gpu_emulator.values import Budget, Checks, Schedule
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import front_end, interpreter_for
@@ -55,8 +55,12 @@ _WARPS, _FEW_WARPS = 4, 2
 # As many Tritons tell more than one.
 _AGREEMENT = 2
 _SCHEDULE = Schedule(warps="lockstep", completion="early")
-# Twice, with other garbage: what depends on that is nothing to be held to.
-_TRIALS = (RunTrial(schedule=_SCHEDULE), RunTrial(schedule=replace(_SCHEDULE, garbage=1)))
+# Twice, with other garbage: what depends on that is nothing to be held to. What nothing wrote does
+# not: where the garbage is, it has to be known.
+_TRIALS = (
+    RunTrial(schedule=_SCHEDULE),
+    RunTrial(schedule=replace(_SCHEDULE, garbage=1), checks=Checks(validity=True)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +227,7 @@ class CellReferences:
                     words=_words(target, config, self.record, compiler, is_pipelined=is_pipelined),
                     buffers=first.buffers,
                     is_emulated=True,
+                    is_sampled=True,
                     is_pipelined=is_pipelined,
                 )
                 return trusted, True
@@ -368,7 +373,9 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
 def _interpretation(compiler: Compiler, variant: LaunchVariant) -> Trusted:
     buffers = tuple(buffer.sha256 for buffer in variant.interpreted)
     words = f"the interpreter of {compiler.name}"
-    return Trusted(words=words, buffers=buffers, is_same_config=True)
+    return Trusted(
+        words=words, buffers=buffers, is_same_config=True, is_sampled=variant.is_sampled
+    )
 
 
 def _words(

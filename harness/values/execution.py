@@ -175,6 +175,7 @@ class LaunchVariant(msgspec.Struct, frozen=True, kw_only=True):
     `described` is what Triton specialises on, as `LaunchFacts.arguments` has it. `interpreted` are
     the buffers after Triton's interpreter ran it, where it did; `error` says why it could not.
     `interpreted_otherwise`: after it ran the launch with another config on the same buffers.
+    `is_sampled`: it ran the programs that the emulator runs of a large grid, and no other.
     `asserted` is what the launch code asserts of what the launch left, whichever config it went on
     with.
     """
@@ -186,6 +187,7 @@ class LaunchVariant(msgspec.Struct, frozen=True, kw_only=True):
     described: list[dict[str, object]]
     interpreted: tuple[Buffer, ...] = ()
     interpreted_otherwise: tuple[Buffer, ...] = ()
+    is_sampled: bool = False
     error: str = ""
     asserted: tuple[Assertion, ...] = ()
 

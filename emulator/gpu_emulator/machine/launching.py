@@ -501,12 +501,12 @@ class _Machine:
         """Coordinates of the CTAs that run, whole clusters, in the order in which they begin."""
         grid, cluster, size = self._launch.grid, self._launch.cluster, self._launch.cluster_size
         across = tuple(count // own for count, own in zip(grid, cluster, strict=True))
-        total, most = math.prod(across), max(1, self._limits.max_ctas // size)
-        chosen = np.arange(min(total, most))
-        if self._schedule.resident and self._schedule.warps == "last":
-            chosen = total - 1 - chosen
-        elif total > most and not self._schedule.resident:
-            chosen = np.unique(np.linspace(0, total - 1, most).round().astype(np.int64))
+        total = math.prod(across)
+        chosen = np.array(self._limits.sample(total, size))
+        if self._schedule.resident:
+            # Those that begin first.
+            first = np.arange(len(chosen))
+            chosen = total - 1 - first if self._schedule.warps == "last" else first
         # Cluster by cluster, and in a cluster by rank.
         clusters, ranks = _along(chosen, across), _along(np.arange(size), cluster)
         return (clusters[:, None] * cluster + ranks).reshape(-1, 3)

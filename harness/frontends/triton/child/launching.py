@@ -36,7 +36,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch.overrides import TorchFunctionMode
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.interpreter import GridExecutor
+from triton.runtime.interpreter import GridExecutor, interpreter_builder
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.passed_over import assert_lines
@@ -99,6 +99,7 @@ class _Launch:
 
     `buffers` are files with the storages after it, None where they are to be interpreted;
     one that `hangs` is not interpreted. `is_whole`: they are what all of its programs leave.
+    `programs` are the numbers of those that are executed, and interpreted, of a large grid.
     `results` are the sha256 of the storages that the launch code went on with.
     """
 
@@ -109,6 +110,7 @@ class _Launch:
     values: str
     hangs: bool
     is_whole: bool
+    programs: list[int]
     interpretation: _Interpretation | None = None
     results: list[str] = field(default_factory=list)
 
@@ -235,7 +237,7 @@ class HandedLaunches:
         while not path.exists():
             time.sleep(_POLL_SECONDS)
         answer = loads(path.read_text())
-        words = ("variant", "buffers", "values", "hangs", "is_whole")
+        words = ("variant", "buffers", "values", "hangs", "is_whole", "programs")
         launch = _Launch(kernel, variants, *(answer[word] for word in words))
         self.launches.append(launch)
         return launch
@@ -248,6 +250,9 @@ class HandedLaunches:
             path = self.folder / f"interpreted-{len(self.launches)}.json"
             child = split()
             if child == 0:
+                if launch.programs and call.executor:
+                    grid = launch.variants[launch.variant]["grid"]
+                    call.executor.grid = _only(launch.programs, (*grid, 1, 1)[:3])
                 self._interpret_into(path, call, storages)
             deadline = time.monotonic() + self.patience
             launch.interpretation = _Interpretation(child, path, deadline)
@@ -327,7 +332,8 @@ class HandedLaunches:
             for variant in variants:
                 if {**variant, "config": None} == chosen:
                     variant.update(interpreted=outcome["buffers"], error=outcome["error"])
-                elif variant["buffers"] == chosen["buffers"]:
+                    variant["is_sampled"] = bool(launch.programs)
+                elif variant["buffers"] == chosen["buffers"] and not launch.programs:
                     variant.update(interpreted_otherwise=outcome["buffers"])
         return variants
 
@@ -347,6 +353,20 @@ class HandedLaunches:
                 names = [name if (number, n) in places else None for n, name in results]
                 asserted.setdefault(number, []).append({**assertion, "buffers": names})
         return asserted
+
+
+def _only(programs: Sequence[int], grid: Sequence[int]) -> tuple[int]:
+    """Have the interpreter of this process run these programs of a grid alone: as which grid."""
+    set_sizes, set_place = interpreter_builder.set_grid_dim, interpreter_builder.set_grid_idx
+    x, y, _ = grid
+
+    def place(at: int, *_: int) -> None:
+        number = programs[at]
+        set_place(number % x, number // x % y, number // (x * y))
+
+    interpreter_builder.set_grid_dim = lambda *_: set_sizes(*grid)
+    interpreter_builder.set_grid_idx = place
+    return (len(programs),)
 
 
 def _saved(values: dict[str, Any]) -> list[tuple[Any, Any]]:
