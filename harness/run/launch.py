@@ -39,10 +39,10 @@ class Trusted:
     `is_final`: a person says so, and who computes something else is wrong. Of the others, which
     come from compilers too, one that agrees is enough. `is_emulated`: it is another config of the
     kernel, by whose word alone a result is consistent, and no more. `is_sampled`: of a large grid
-    it has run the same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
-    where the two differ, it does not say which of them is right. `may_differ`: what it does not
-    agree with may be right all the same. `is_same_config`: it is the same config, interpreted: what
-    agrees with it is as interpreted, and need not be right.
+    it has run the same programs. `is_pipelined`: it comes from a compilation that is pipelined as
+    the cell is; where the two differ, it does not say which of them is right. `may_differ`: what it
+    does not agree with may be right all the same. `is_same_config`: it is the same config,
+    interpreted: what agrees with it is as interpreted, and need not be right.
     """
 
     words: str
