@@ -138,7 +138,7 @@ def _environment(home: Path, cache: Path) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if name != "COLUMNS"},
         "TRIAGE_HOME": str(home),
         "TRIAGE_CACHE_DIR": str(cache),
-        "PYTHONPATH": str(HERE.parent),
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE.parent / "emulator")]),
     }
 
 

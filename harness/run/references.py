@@ -373,9 +373,7 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
 def _interpretation(compiler: Compiler, variant: LaunchVariant) -> Trusted:
     buffers = tuple(buffer.sha256 for buffer in variant.interpreted)
     words = f"the interpreter of {compiler.name}"
-    return Trusted(
-        words=words, buffers=buffers, is_same_config=True, is_sampled=variant.is_sampled
-    )
+    return Trusted(words=words, buffers=buffers, is_same_config=True, is_sampled=variant.is_sampled)
 
 
 def _words(

@@ -128,7 +128,7 @@ def test_a_tensor_of_eight_bit_floats_is_compared(module_triage: Triage) -> None
 def test_what_the_target_would_not_launch_is_not_executed(module_triage: Triage) -> None:
     words = ["--kernel", str(HERE / "kernels" / "too_large.py"), "--sm", "90a"]
     rows = run(module_triage, *words, "--triton", "3.6.0", code=4)
-    assert {row["config"]["num_stages"]: row["run"] for row in rows} == {2: "right", 6: "not_run"}
+    assert {row["config"]["num_stages"]: row["run"] for row in rows} == {2: "as_interpreted", 6: "not_run"}
     refused = next(row for row in rows if row["run"] == "not_run")
     cells = module_triage.compile(*words, "--triton", "3.6.0", code=1)["cells"]
     judged = next(cell for cell in cells if cell["config"]["num_stages"] == 6)
@@ -219,3 +219,34 @@ def launch():
     words = sys.orig_argv
     raise RuntimeError(f"a fork of {words[words.index('-m') + 1]}")
 """
+
+
+SAMPLED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def sums(x, rows, total, N: tl.constexpr):
+    at = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    value = tl.sum(tl.load(x + at * N + tl.arange(0, N)))
+    tl.store(rows + at, value)
+    tl.atomic_add(total, value)
+
+def launch():
+    x, rows = torch.randn(6, 5, 64), torch.empty(30)
+    sums[(5, 6)](x, rows, torch.zeros(1), N=64, num_stages=1)
+"""
+
+
+def test_of_a_large_grid_the_interpreter_runs_the_same_programs(module_triage: Triage) -> None:
+    """Rows that no program of the sample fills stay as they are, with any garbage."""
+    (module_triage.folder / "sums.py").write_text(SAMPLED)
+    words = ["--kernel", "sums.py", "--triton", "3.9.0", "--sm", "80"]
+    [row] = run(module_triage, *words, "--programs", "7", code=0)
+    assert row["run"] == "as_interpreted", row["run_reason"]
+    assert "7 of 30 programs were run" in row["run_reason"]
+    assert {(o["name"], o["differing"]) for o in row["outputs"]} == {("rows", 0), ("total", 0)}
+    [whole] = run(module_triage, *words, code=0)
+    sampled, every = ({o["name"]: o["sha256"] for o in r["outputs"]} for r in (row, whole))
+    assert all(sampled[name] != every[name] for name in sampled)

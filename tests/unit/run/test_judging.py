@@ -494,13 +494,13 @@ WAITS = Fault(kind="hang", what="7 blocks wait without end", place=PLACE)
 SAMPLE = {"ctas": 4, "ctas_of": 100, "is_sample": True}
 
 
-@pytest.mark.parametrize("is_emulated", [True, False])
-def test_a_sample_of_the_programs_is_compared_with_the_same_programs(is_emulated: bool) -> None:
+@pytest.mark.parametrize("is_sampled", [True, False])
+def test_a_sample_of_the_programs_is_compared_with_the_same_programs(is_sampled: bool) -> None:
     wrong: list[float] = [1.0, 2.0, 9.0, 4.0]
     runs = evidence((EARLY, buffers(wrong), SAMPLE), trusted={"a reference": buffers()})
     [trusted] = runs.launch.trusted
-    found = judge(runs.held_to(replace(trusted, is_emulated=is_emulated)))
-    assert found.verdict is (VerdictKind.WRONG_RESULT if is_emulated else VerdictKind.RAN)
+    found = judge(runs.held_to(replace(trusted, is_sampled=is_sampled)))
+    assert found.verdict is (VerdictKind.WRONG_RESULT if is_sampled else VerdictKind.RAN)
     assert "4 of 100 programs were run" in found.reason
 
 
