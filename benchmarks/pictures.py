@@ -53,14 +53,15 @@ const line = document.querySelector("#pane-sass i.peak").nextElementSibling;
 if (line) line.click();
 const peak = document.querySelector("#pane-sass i.peak"), pane = peak.closest("pre");
 pane.scrollTop += peak.getBoundingClientRect().top - pane.getBoundingClientRect().top - 200;
-document.querySelector(".curve").parentElement.querySelector("h3").scrollIntoView();
+document.querySelector(".panes").scrollIntoView();
 """
 TO = """[...document.querySelectorAll("h2, h3")]
 .find((each) => each.textContent === "{}").scrollIntoView()"""
 _ABLATION = "What each instruction is for"
 _CURVE = 'class="curve"'
 SHOTS = (
-    ("tonight", "index.html", "", 1400, 900, "light", ""),
+    ("first", "index.html", "", 1400, 900, "light", ""),
+    ("run", "run-*", "Numbers", 1400, 900, "light", ""),
     ("matrix", "matrix.html", "", 1400, 900, "light", ""),
     ("kernel", "kernel-register_collapse*", "Measured", 1400, 1100, "light", ""),
     ("rows", "rows-*", "", 1400, 700, "light", ""),

@@ -12,6 +12,8 @@ wrote is replaced; any other that is not empty is refused.
 
 from __future__ import annotations
 
+import os
+import webbrowser
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -54,7 +56,7 @@ class _Pages(SimpleHTTPRequestHandler):
 
 
 def serve(folder: Path, port: int) -> None:
-    """Serve a folder on 127.0.0.1 until Ctrl-C, and say where; port 0 is any that is free.
+    """Serve a folder on 127.0.0.1 until Ctrl-C, say where, and open it; port 0 is any free one.
 
     Raises:
         UsageError: the port is taken, or needs rights.
@@ -64,7 +66,11 @@ def serve(folder: Path, port: int) -> None:
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}; without it, any free one") from error
     with server:
-        print_line(f"http://{_HERE}:{server.server_port}/ until Ctrl-C")
+        url = f"http://{_HERE}:{server.server_port}/"
+        print_line(f"{url} until Ctrl-C")
+        # Without a screen Python would start a browser of the terminal, and take it.
+        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            webbrowser.open(url)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -85,7 +91,9 @@ class _SiteOptions(Options, rules=[exclusive("--serve", "--json"), goes_with("--
         metavar="N",
         help="The most cells that get a page of their own, with their artifacts.",
     )
-    serves: bool = option("--serve", often=True, help="Then serve them on 127.0.0.1 until Ctrl-C.")
+    serves: bool = option(
+        "--serve", often=True, help="Then serve them on 127.0.0.1 until Ctrl-C, and open them."
+    )
     port: int | None = option(
         type=click.IntRange(0, 65535), help="The port of --serve. Default: any free one."
     )
@@ -95,7 +103,7 @@ class _SiteOptions(Options, rules=[exclusive("--serve", "--json"), goes_with("--
 
 @verb()
 def command(options: _SiteOptions) -> None:
-    """Write what is stored as static pages: tonight, matrix, kernels, bugs, cells, toolchains."""
+    """Write what is stored as static pages: open problems, nights, kernels, bugs, cells."""
     with read_results() as store, working("writing pages"):
         report = write_site(store, options.out, cell_pages=options.cell_pages, only=options.only)
     if options.as_json:

@@ -244,7 +244,7 @@ class Overview:
         if clauses:
             return "; ".join(clauses) + ".", Tone.BAD if broken else Tone.POOR
         parts = (
-            ("expected failures", self.known.total()),
+            ("known failures", self.known.total()),
             ("poor code", sum(n for kind, n in self.verdicts.items() if kind.facts.is_poor)),
             ("undetermined", sum(n for kind, n in self.verdicts.items() if kind.tells_nothing)),
         )

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote
 
 import pytest
@@ -166,6 +166,21 @@ def test_what_the_source_no_longer_has_is_on_no_page(triage: Triage) -> None:
     assert "4 cells, by the last result of each" in tonight
 
 
+def test_nights_that_have_no_page_are_not_led_to(triage: Triage) -> None:
+    home = Path(triage.env["TRIAGE_HOME"])
+    for _ in range(12):
+        night(home, [row()])
+    night(home, [row("out_of_resources", "s1", stage="launch")])
+    pages = write(triage)
+    runs = [name for name in pages if name.startswith("run-")]
+    assert len(runs) == 10
+    assert "scan_fwd is broken on sm_100a since run 13." in pages["index.html"].words
+    # What a person decided to leave is not broken.
+    assert triage("bugs", "set", "1", "wontfix").returncode == 0
+    first = write(triage)["index.html"].words
+    assert "Nothing is broken: 0 of 1 cells work, in 1 kernel; known failures: 1." in first
+
+
 def test_a_list_of_configs_none_of_which_works_is_worse_tonight(triage: Triage) -> None:
     home = Path(triage.env["TRIAGE_HOME"])
     night(home, [row(warps=warps) for warps in (4, 8)])
@@ -257,6 +272,35 @@ def test_pages_are_served_on_this_machine_until_it_is_stopped(triage: Triage) ->
         finally:
             server.send_signal(signal.SIGINT)
         assert server.wait(60) == 0
+
+
+def test_pages_that_are_served_are_opened_where_there_is_a_screen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from harness.cli import site
+
+    class Server:
+        server_port = 8000
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing is open."""
+
+        def serve_forever(self) -> None:
+            raise KeyboardInterrupt
+
+    opened: list[str] = []
+    monkeypatch.setattr(site, "ThreadingHTTPServer", lambda *_: Server())
+    monkeypatch.setattr(site.webbrowser, "open", opened.append)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    site.serve(tmp_path, 0)
+    assert opened == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    site.serve(tmp_path, 0)
+    assert opened == ["http://127.0.0.1:8000/"]
 
 
 def test_serving_is_refused_where_it_cannot_be(triage: Triage) -> None:

@@ -83,7 +83,7 @@ def test_some_configs_that_fail_do_not_make_a_kernel_broken() -> None:
         (
             [failing(), row()],
             True,
-            "Nothing is broken: 1 of 2 cells work, in 2 kernels; expected failures: 1.",
+            "Nothing is broken: 1 of 2 cells work, in 2 kernels; known failures: 1.",
         ),
     ],
 )
