@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import structs
 from packaging.version import Version
@@ -49,7 +49,6 @@ from harness.values.change import (
     Surprise,
     severity_of,
 )
-from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 from harness.values.row import Facts
 from harness.values.timing import Faster, compare_times
@@ -156,7 +155,10 @@ _REPEATED = (
     "signature",
     "occupancy_limiter",
     "cubin_sha256",
+    "compiler_version",
+    "ptx_body_sha256",
 )
+F = TypeVar("F", bound=Facts)
 
 
 def compare(
@@ -234,8 +236,7 @@ class _Comparison:
     changes: list[Change] = field(default_factory=list)
     informational: list[Change] = field(default_factory=list)
     surprises: dict[tuple[int, str], Surprise] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
-    configs: dict[str, Mapping[str, Scalar]] = field(default_factory=dict)
+    words: dict[str, Any] = field(default_factory=dict)
 
     def add(self, older: Sequence[Facts], newer: Sequence[Facts]) -> None:
         self.sets.add(older, newer)
@@ -292,17 +293,19 @@ class _Comparison:
 
     def _slim(self, change: Change) -> Change:
         """The change to keep: of a hundred thousand, equal words are one object."""
-        older = change.older and self._shared(change.older)
+        older = change.older and shared(change.older, self.words)
         return structs.replace(
-            change, older=older, newer=change.newer and self._shared(change.newer)
+            change, older=older, newer=change.newer and shared(change.newer, self.words)
         )
 
-    def _shared(self, facts: Facts) -> Facts:
-        once = self.words.setdefault
-        named = {name: getattr(facts, name) for name in _REPEATED}
-        words: dict[str, Any] = {name: word and once(word, word) for name, word in named.items()}
-        config = self.configs.setdefault(repr(facts.config), facts.config)
-        return structs.replace(facts, config=config, **words)
+
+def shared(facts: F, once: dict[str, Any]) -> F:
+    """The same, with each word that many cells repeat as one object: the one that `once` has."""
+    named = {name: getattr(facts, name, None) for name in _REPEATED}
+    words: dict[str, Any] = {
+        name: once.setdefault(word, word) for name, word in named.items() if word
+    }
+    return structs.replace(facts, config=once.setdefault(repr(facts.config), facts.config), **words)
 
 
 def _is_told(facts: Facts | None) -> bool:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from harness.diff.diff_words import ChangeGroup, group_changes
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.site.squares import (
     Tally,
     ToolchainKey,
-    bug_page,
     kernel_page,
     toolchain_of_cell,
     toolchains_in_order,
@@ -21,7 +21,7 @@ from harness.site.squares import (
 from harness.tables.said import Tone
 from harness.tables.summary import plural
 from harness.values.bug import AffectedRange, Bug, Seen, VersionMark
-from harness.values.change import Change, ChangeKind, Changes, Severity
+from harness.values.change import Change, ChangeKind, Changes, MetricStep
 from harness.values.row import BugFacts
 from harness.values.verdict import VerdictKind
 
@@ -30,7 +30,7 @@ MOST_CELLS = 2_000
 
 _MOST_ENTRIES = 20_000
 _MOST_CLAUSES = 3
-_MOST_STEPS = 300
+MOST_STEPS = 300
 MOST_READ = 60
 """Nights in which it is looked up since when a kernel is broken."""
 SEEN = {
@@ -97,42 +97,18 @@ def age_of(seconds: float, now: float) -> str:
     return plural(days, "day") if days else "less than a day"
 
 
-class Step(NamedTuple):
-    """A change of a number from one run to another: in percent, None where it was 0 before."""
-
-    percent: float | None
-    tone: str
-    group: ChangeGroup
-
-
-def steps_of(changes: Changes) -> tuple[list[Step], list[Step], int]:
-    """Cells whose numbers changed, the largest change first; those too small to matter; the rest.
-
-    The last are counted.
-    """
-    lists = []
-    hidden = 0
-    for each in (changes.changes, changes.informational):
-        steps = [_step(change) for change in each if change.steps]
-        steps.sort(key=_size, reverse=True)
-        lists.append(steps[:_MOST_STEPS])
-        hidden += len(steps[_MOST_STEPS:])
-    return lists[0], lists[1], hidden
+def steps_of(changes: Iterable[Change]) -> list[tuple[float, ChangeGroup]]:
+    """Cells whose numbers changed, the largest change first: in percent, infinite from 0 on."""
+    steps = [(_percent(change.steps[0]), change) for change in changes if change.steps]
+    steps.sort(key=lambda step: -abs(step[0]))
+    return [(percent, group_changes([change])[0]) for percent, change in steps[:MOST_STEPS]]
 
 
-def _step(change: Change) -> Step:
-    gravest = change.steps[0]
-    before, after = gravest.older, gravest.newer
-    percent = None
-    if isinstance(before, int | float) and isinstance(after, int | float) and before:
-        percent = (after - before) / before * 100
-    matters = gravest.severity > Severity.INFORMATIONAL
-    tone = ("bad" if gravest.worse else "good") if matters else "faint"
-    return Step(percent, tone, group_changes([change])[0])
-
-
-def _size(step: Step) -> tuple[bool, float]:
-    return step.percent is None, abs(step.percent or 0)
+def _percent(step: MetricStep) -> float:
+    before, after = step.older, step.newer
+    if isinstance(before, str) or isinstance(after, str) or not before:
+        return math.inf
+    return (after - before) / before * 100
 
 
 SearchEntry: TypeAlias = tuple[str, str, str]
@@ -284,7 +260,7 @@ class Overview:
                 yield "kernel", f"{kernel} on {target}", kernel_page(kernel, target)
         for bug in bugs:
             words = f"bug {bug.record.number} {bug.kind} {bug.code or ''} {bug.title}"
-            yield "bug", words, bug_page(bug.record.number)
+            yield "bug", words, f"bug-{bug.record.number}.html"
         for index, toolchain in enumerate(toolchains_in_order(self.by_toolchain), start=1):
             yield "toolchain", toolchain.words, f"toolchains.html#t{index}"
         yield from self.entries

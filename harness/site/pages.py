@@ -6,22 +6,18 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from msgspec import structs
-
-from harness.cells.spelling import OfLaunch, SelectionOptions, spell_command, words_of
+from harness.cells.spelling import OfLaunch, spell_command, words_of
 from harness.io.packages.versions import toolchain_order, version_order
 from harness.site import squares
 from harness.site.overview import SEEN
-from harness.site.squares import Square, SquareGrid, cell_page, grid_of, rows_page
+from harness.site.squares import Square, SquareGrid, SquareLine, cell_page, slug
 from harness.tables.charts import Chart, Frame, charts_over
 from harness.values.bug import Bug, Seen
 from harness.values.kernel import Config
-from harness.values.limits import Limits, limits_of
-from harness.values.row import BugFacts, Row
-from harness.workaround.rank.order import KeptRank
+from harness.values.limits import Limits
+from harness.values.row import BugFacts
 
 # Numbers over toolchains as points of a drawing.
 
@@ -96,8 +92,8 @@ def _names_of_lines(configs: Mapping[str, BugFacts]) -> dict[str, str]:
         for label, values in parts.items()
     }
     if any(len(each) > _MOST_LETTERS for each in words.values()):
-        words = {label: "/".join(values)[:_MOST_LETTERS] for label, values in parts.items()}
-    return words if names else {}
+        words = {label: "/".join(values) for label, values in parts.items()}
+    return {label: each[:_MOST_LETTERS] for label, each in words.items()} if names else {}
 
 
 def _ends(chart: Chart, names: Mapping[str, str]) -> Iterator[tuple[str, float, bool]]:
@@ -117,51 +113,6 @@ def _together(names: Sequence[str]) -> str:
     words = ", ".join([names[0], *(name.removeprefix(option) for name in names[1:])])
     is_plain = len(words) <= _MOST_LETTERS and not any("," in name for name in names)
     return words if is_plain or len(names) == 1 else f"{names[0]} +{len(names) - 1}"
-
-
-_MOST_LAUNCHES = 40
-_CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
-
-
-def kernel_view(
-    kernel: str,
-    target: str,
-    cells: Sequence[BugFacts],
-    href_of: Callable[[str], str],
-    pair: Callable[[BugFacts, BugFacts], str],
-    ranks: Mapping[str, KeptRank] = MappingProxyType({}),
-    most: int = squares.MOST_SQUARES,
-) -> dict[str, Any]:
-    """What the page of a kernel on a target shows: for each launch its grid, charts, and order.
-
-    The launches share what one page may hold.
-
-    `ranks` are the orders of configs that are kept, by launch; `pair` is that of `charts_of`.
-    """
-    by_launch: dict[str, list[BugFacts]] = defaultdict(list)
-    for facts in cells:
-        by_launch[facts.launch].append(facts)
-    match = _CAPABILITY.fullmatch(target)
-    limits = limits_of(int(match[1])) if match else None
-    shown = list(by_launch.items())[:_MOST_LAUNCHES]
-    hidden = len(by_launch) - len(shown)
-    return {
-        "kernel": kernel,
-        "target": target,
-        "cells": len(cells),
-        "launches": [
-            (
-                squares.config_grid(launch, cells_of_launch, href_of, most // len(shown)),
-                charts_of(cells_of_launch, limits, pair),
-                ranks.get(launch),
-            )
-            for launch, cells_of_launch in shown
-        ],
-        "command": spell_command("history", SelectionOptions(kernel=kernel, sm=[target])),
-        "left_out": f"{hidden:,} of {len(by_launch):,} launches; the rows have all."
-        if hidden
-        else "",
-    }
 
 
 ROWS = 1_000
@@ -203,7 +154,7 @@ class CellPages:
     def add(self, cells: Sequence[BugFacts]) -> None:
         """Give each cell of one kernel and target the address of its line."""
         for index, facts in enumerate(cells):
-            page = rows_page(facts.kernel, facts.target, index // ROWS + 1)
+            page = f"rows-{slug(facts.kernel, facts.target)}-{index // ROWS + 1}.html"
             self._lines[facts.cell] = f"{page}#{anchor_of(facts)}"
 
     def of(self, cell: str) -> str:
@@ -218,37 +169,6 @@ class CellPages:
 def anchor_of(facts: BugFacts) -> str:
     """The name of a cell's line on a page of rows."""
     return f"c{_NO_ANCHOR.sub('', facts.short)}"
-
-
-def resource_words(row: Row) -> str:
-    """What is known of registers, memory and occupancy, in words; "" where nothing is."""
-    parts = [
-        (row.n_regs, "registers"),
-        (row.spill_stores, "bytes of spill stores"),
-        (row.spill_loads, "bytes of spill loads"),
-        (row.shared, "bytes of shared memory"),
-        (row.tmem_size, "columns of tensor memory"),
-    ]
-    words = [f"{value:,} {name}" for value, name in parts if value is not None]
-    if row.occupancy is not None:
-        limiter = f", limited by {row.occupancy_limiter}" if row.occupancy_limiter else ""
-        words.append(f"occupancy {row.occupancy:.1%}{limiter}")
-    return ", ".join(words)
-
-
-def row_fields(row: Row) -> list[tuple[str, str]]:
-    """The whole row by name; what is not known is `-`."""
-    return [(name, _value(value)) for name, value in structs.asdict(row).items()]
-
-
-def _value(value: Any) -> str:  # noqa: ANN401 - whatever a row holds
-    if value is None or value == ():
-        return "-"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={item}" for name, item in value.items())
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value)
 
 
 _ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
@@ -299,13 +219,16 @@ def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> Bl
     example = next((facts for facts, _, seen in ordered if seen is Seen.HERE), ordered[0][0])
     return BlameView(
         place=example.place,
-        grid=grid_of(
-            columns,
-            {
-                _label(key, compilers[key]): {tool: _square(at) for tool, at in cells.items()}
-                for key, cells in shown
-            },
+        grid=SquareGrid(
             title="Programs by assemblers",
+            columns=tuple(columns),
+            lines=tuple(
+                SquareLine(
+                    _label(key, compilers[key]),
+                    tuple(_square(cells[tool]) if tool in cells else None for tool in columns),
+                )
+                for key, cells in shown
+            ),
             left_out=f"{hidden:,} of {len(lines):,} programs; the rows have all." if hidden else "",
             heads=("program",),
         ),

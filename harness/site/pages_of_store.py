@@ -6,21 +6,23 @@ import asyncio
 import base64
 import hashlib
 import itertools
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import structs
 
 from harness import __version__
 from harness.bugs.bug_words import bug_said, bug_title, command_of
 from harness.bugs.list import list_bugs, reproducer_of, workarounds_of
 from harness.cells.matrix_rules import EVERY, Expectations, happened, is_meant
 from harness.cells.places import CompileOptions, at_bench
+from harness.cells.spelling import SelectionOptions, spell_command
 from harness.diff.between_runs import (
     all_runs,
     compare_runs,
@@ -29,6 +31,7 @@ from harness.diff.between_runs import (
     matrix_of,
     previous_run,
 )
+from harness.diff.compare import shared
 from harness.diff.diff_words import ChangeGroup, changes_said, group_changes
 from harness.frontends.assemble import count_live
 from harness.frontends.bench import Workbench
@@ -38,17 +41,17 @@ from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import every_nvdisasm
 from harness.site import squares
 from harness.site.live import Live
-from harness.site.overview import MOST_READ, Night, Overview, age_of, day_of, mark_said, steps_of
-from harness.site.pages import (
-    ROWS,
-    CellPages,
-    anchor_of,
-    blame_view,
-    kernel_view,
-    resource_words,
-    row_fields,
-    upstream_links,
+from harness.site.overview import (
+    MOST_READ,
+    MOST_STEPS,
+    Night,
+    Overview,
+    age_of,
+    day_of,
+    mark_said,
+    steps_of,
 )
+from harness.site.pages import ROWS, CellPages, anchor_of, blame_view, charts_of, upstream_links
 from harness.site.pairs import STAGES, neighbours, pair_facts, stage_diffs
 from harness.site.panes import anchors_of, pane_html, panes_of, shown_stages
 from harness.store.artifacts import UnusableArtifactError
@@ -61,7 +64,7 @@ from harness.tables.file_templates import render_template
 from harness.tables.rows import figure
 from harness.tables.said import tone_of
 from harness.values.bug import Bug, HumanState, KeptReproducer
-from harness.values.change import THRESHOLDS, ChangeKind, Changes
+from harness.values.change import METRICS, ChangeKind, Changes
 from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.matrix import Selector
@@ -77,6 +80,8 @@ MARKER = ".triage-site"
 _MOST_GROUPS = 300
 _MOST_PAIRS = 200
 _MOST_NIGHTS = 10
+_MOST_LAUNCHES = 40
+_CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
 _MOST_COUNTED = 30
 """Pages whose live registers are counted where none are stored; nvdisasm takes a second each."""
 
@@ -85,10 +90,6 @@ _LEFT = (HumanState.EXPECTED, HumanState.INVALID, HumanState.WONTFIX)
 
 _SECONDS = 60.0
 """For one nvdisasm that counts live registers."""
-
-_REPEATED = ("kernel", "launch", "target", "triton", "compiler_version", "ptxas", "ptxas_origin",
-             "reason", "signature", "occupancy_limiter", "ptx_body_sha256")  # fmt: skip
-"""Words that many cells share."""
 
 _decode = msgspec.json.Decoder(BugFacts).decode
 _decode_row = msgspec.json.Decoder(Row).decode
@@ -157,15 +158,16 @@ class _Writer:
     overview: Overview = field(default_factory=Overview)
     cells: CellPages = field(init=False)
     bugs: Sequence[Bug] = ()
-    words: dict[str, str] = field(default_factory=dict)
+    words: dict[str, Any] = field(default_factory=dict)
     disassemblers: dict[str | None, list[Tool]] = field(default_factory=dict)
     counted: Counter[bool] = field(default_factory=Counter)
     pairs: set[str] = field(default_factory=set)
     reproducers: dict[int, KeptReproducer] = field(default_factory=dict)
-    problems: list[dict[str, Any]] = field(default_factory=list)
+    started: dict[int, float] = field(default_factory=dict)
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store, only=self.only)
+        self.started = {each.id: each.started for each in all_runs(self.store)}
         run, _, changes = last_night(self.store, only=self.only)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         matrix = matrix_of(self.store, run) if run else None
@@ -213,7 +215,14 @@ class _Writer:
             f"site/{template}.html.j2",
             here=file,
             scripts=[_script(name) for name in ("page", *scripts)],
-            **{"page_of": self.cells.page, "repository": self.repository, **_WORDS, **values},
+            **_WORDS,
+            **{
+                "page_of": self.cells.page,
+                "repository": self.repository,
+                "reproducers": self.reproducers,
+                "started": self.started,
+                **values,
+            },
         )
         # What a name holds that is not text (half of a surrogate pair) is written as a reference.
         data = text.encode("utf-8", "xmlcharrefreplace")
@@ -230,7 +239,7 @@ class _Writer:
         by_target: dict[str, list[tuple[BugFacts, int | None]]] = defaultdict(list)
         with_page: list[tuple[ResultRecord, int | None]] = []
         for record in current_results(self.store, kernel):
-            facts = self._shared(_decode(record.row))
+            facts = shared(_decode(record.row), self.words)
             if not is_meant(facts, self.only):
                 continue
             bug = None
@@ -247,13 +256,6 @@ class _Writer:
         for target, cells in by_target.items():
             self._target(kernel, target, cells, list(by_target))
 
-    def _shared(self, facts: BugFacts) -> BugFacts:
-        once = self.words.setdefault
-        same: dict[str, Any] = {
-            name: once(word, word) for name in _REPEATED if (word := getattr(facts, name))
-        }
-        return replace(facts, **same)
-
     def _target(
         self,
         kernel: str,
@@ -265,16 +267,38 @@ class _Writer:
         self.cells.add(cells)
         self.overview.add(kernel, target, results, self.cells.of)
         files = [
-            squares.rows_page(kernel, target, number + 1)
+            f"rows-{squares.slug(kernel, target)}-{number + 1}.html"
             for number in range(-(-len(cells) // ROWS))
         ]
-        others = [
-            (entry, squares.kernel_page(kernel, entry)) for entry in targets if entry != target
-        ]
-        launches = list(dict.fromkeys(facts.launch for facts in cells))
-        ranks = ranks_of(self.store, kernel, target, launches)
-        view = kernel_view(kernel, target, cells, self.cells.of, self._step_pair, ranks)
-        self._page(squares.kernel_page(kernel, target), "kernel", others=others, rows=files, **view)
+        home = squares.kernel_page(kernel, target)
+        by_launch: dict[str, list[BugFacts]] = defaultdict(list)
+        for facts in cells:
+            by_launch[facts.launch].append(facts)
+        shown = list(by_launch)[:_MOST_LAUNCHES]
+        ranks = ranks_of(self.store, kernel, target, shown)
+        match = _CAPABILITY.fullmatch(target)
+        limits = limits_of(int(match[1])) if match else None
+        # The launches share what one page may hold.
+        room = squares.MOST_SQUARES // len(shown)
+        self._page(
+            home,
+            "kernel",
+            kernel=kernel,
+            target=target,
+            cells=len(cells),
+            others={name: squares.kernel_page(kernel, name) for name in targets if name != target},
+            rows=files,
+            launches=[
+                (
+                    squares.config_grid(launch, by_launch[launch], self.cells.of, room),
+                    charts_of(by_launch[launch], limits, self._step_pair),
+                    ranks.get(launch),
+                )
+                for launch in shown
+            ],
+            command=spell_command("history", SelectionOptions(kernel=kernel, sm=[target])),
+            hidden=len(by_launch) - len(shown),
+        )
         for index, file in enumerate(files):
             part = cells[index * ROWS : (index + 1) * ROWS]
             self._page(
@@ -282,7 +306,7 @@ class _Writer:
                 "rows",
                 kernel=kernel,
                 target=target,
-                home=squares.kernel_page(kernel, target),
+                home=home,
                 number=index + 1,
                 parts=len(files),
                 previous=files[index - 1],
@@ -329,8 +353,7 @@ class _Writer:
             row=row,
             bug=next((each for each in self.bugs if each.record.number == bug), None),
             home=squares.kernel_page(row.kernel, row.target),
-            numbers=resource_words(row),
-            fields=row_fields(row),
+            fields=structs.asdict(row),
             panes=panes,
             linked=any(pane.is_linked for pane in panes),
             lines={pane.name: pane_html(pane, anchors) for pane in panes},
@@ -362,7 +385,7 @@ class _Writer:
         Its links lead to pages of cells that are known by now.
         """
         left, right = (_decode(record.row) for record in records)
-        file = squares.pair_page(left.cell, right.cell)
+        file = f"pair-{squares.slug(left.cell, right.cell)}.html"
         if file in self.pairs or len(self.pairs) >= _MOST_PAIRS:
             return file if file in self.pairs else ""
         self.pairs.add(file)
@@ -390,7 +413,6 @@ class _Writer:
         tallies = [(each.id, self._tally(each.id)) for each in runs]
         first_seen = {bug.record.number: bug.first_seen for bug in self.bugs}
         sentence, tone = self.overview.state(tallies, first_seen)
-        started = {each.id: each.started for each in all_runs(self.store)}
         nights: list[Night] = []
         axis = []
         for at, night in enumerate(runs[:_MOST_NIGHTS]):
@@ -419,24 +441,15 @@ class _Writer:
             bad = [change for change in changes.changes if change.kind.is_bad] if changes else []
             worse = {(change.facts.kernel, change.facts.target) for change in bad}
             axis.append((night.id, day_of(night.started), tallies[at][1], worse))
-            steps = steps_of(changes) if changes else None
-            self._page(
-                squares.run_page(night.id), "run", steps=steps, thresholds=THRESHOLDS, **said
-            )
+            self._page(f"run-{night.id}.html", "run", steps_of=steps_of, most=MOST_STEPS, **said)
             if not at:
                 last = said
-        self.problems = [self._problem(bug, started) for bug in self.bugs]
-        shown = [
-            problem
-            for problem in self.problems
-            if problem["bug"].cells_now and problem["bug"].record.state not in _LEFT
-        ]
         self._page(
             "index.html",
             "index",
             state=(sentence, tone.value),
-            problems=shown,
-            closed=len(self.bugs) - len(shown),
+            bugs=[bug for bug in self.bugs if bug.cells_now and bug.record.state not in _LEFT],
+            n_bugs=len(self.bugs),
             axis=squares.nights_grid(axis) if axis else None,
             nights=nights,
             cells=self.overview.verdicts.total(),
@@ -468,19 +481,6 @@ class _Writer:
                     tally[facts.kernel, facts.target][facts.verdict] += 1
         return tally
 
-    def _problem(self, bug: Bug, started: Mapping[int, float]) -> dict[str, Any]:
-        """What a list of bugs shows of one: how old it is, and what there is to look at."""
-        number = bug.record.number
-        return {
-            "bug": bug,
-            "title": bug_title(bug),
-            "since": age_of(started[bug.first_seen], max(started.values())),
-            "day": day_of(started[bug.first_seen]),
-            "reproducer": self.reproducers.get(number),
-            "links": upstream_links(bug),
-            "command": command_of(bug),
-        }
-
     def _look(self, group: ChangeGroup, run: RunRecord | None) -> tuple[str, str, str]:
         """Tone, the page of an example, and the page that compares it with what it was.
 
@@ -510,17 +510,16 @@ class _Writer:
         self._page("matrix.html", "matrix", grids=grids)
 
     def _write_bugs(self) -> None:
-        self._page("bugs.html", "bugs", problems=self.problems)
+        self._page("bugs.html", "bugs", bugs=self.bugs)
         for bug in self.bugs:
             bug_cells = self.overview.bugs[bug.record.number]
             sides = neighbours(bug_cells.beside)
             reproducer = self.reproducers.get(bug.record.number)
             in_a_row = itertools.groupby(reproducer.ablation if reproducer else ())
             self._page(
-                squares.bug_page(bug.record.number),
+                f"bug-{bug.record.number}.html",
                 "bug",
                 bug=bug,
-                links=upstream_links(bug),
                 blame=blame_view(bug_cells.beside, current_results(self.store, bug.example.kernel)),
                 compare=self._pair_of_cells("A cell that works and one that has the bug", *sides)
                 if sides
@@ -554,8 +553,13 @@ class _Writer:
 
 
 _WORDS = {
+    "age_of": age_of,
+    "bug_title": bug_title,
+    "command_of": command_of,
+    "day_of": day_of,
+    "links_of": upstream_links,
     "anchor_of": anchor_of,
-    "thresholds": THRESHOLDS,
+    "metrics": METRICS,
     "version": __version__,
     "config_of": lambda facts: Config.of(dict(facts.config)).label,
     "mark_of": squares.verdict_square,

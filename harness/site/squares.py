@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from harness.io.packages.versions import toolchain_order
 from harness.tables.rows import differing
@@ -17,8 +17,6 @@ from harness.values.row import BugFacts
 from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
-K = TypeVar("K")
-
 # How pages are named.
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_]+")
@@ -27,35 +25,15 @@ _LONGEST = 60
 
 def kernel_page(kernel: str, target: str) -> str:
     """The file of a kernel on one target."""
-    return f"kernel-{_slug(kernel, target)}.html"
-
-
-def rows_page(kernel: str, target: str, number: int) -> str:
-    """The file of a part of the rows of a kernel on one target; parts are numbered from 1."""
-    return f"rows-{_slug(kernel, target)}-{number}.html"
+    return f"kernel-{slug(kernel, target)}.html"
 
 
 def cell_page(cell: str) -> str:
     """The file of one cell."""
-    return f"cell-{_slug(cell)}.html"
+    return f"cell-{slug(cell)}.html"
 
 
-def pair_page(left: str, right: str) -> str:
-    """The file that compares two cells, or two results of one."""
-    return f"pair-{_slug(left, right)}.html"
-
-
-def run_page(run: int) -> str:
-    """The file that compares a run with the one before."""
-    return f"run-{run}.html"
-
-
-def bug_page(number: int) -> str:
-    """The file of one bug."""
-    return f"bug-{number}.html"
-
-
-def _slug(*words: str) -> str:
+def slug(*words: str) -> str:
     """Words as a file name: readable, safe everywhere, and different for different words."""
     readable = _NO_NAME.sub("-", "-".join(words)).strip("-")[:_LONGEST]
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:10]
@@ -177,32 +155,6 @@ def _square(facts: BugFacts, href: str) -> Square:
     return verdict_square(facts.verdict, f"{facts.verdict}{code}{numbers}", href, count)
 
 
-def grid_of(
-    columns: Iterable[K],
-    rows: Mapping[str, Mapping[K, Square]],
-    *,
-    title: str,
-    left_out: str = "",
-    heads: tuple[str, ...] = ("config",),
-    same: str = "",
-    href_of: Callable[[str], str] = lambda label: "",  # noqa: ARG005
-    parts_of: Callable[[str], tuple[str, ...]] = lambda label: (label,),
-) -> SquareGrid:
-    """A line of squares for each row, by column; a toolchain is named by its label."""
-    columns = tuple(columns)
-    return SquareGrid(
-        title=title,
-        columns=tuple(getattr(column, "label", str(column)) for column in columns),
-        lines=tuple(
-            SquareLine(label, tuple(map(squares.get, columns)), href_of(label), parts_of(label))
-            for label, squares in rows.items()
-        ),
-        left_out=left_out,
-        heads=heads,
-        same=same,
-    )
-
-
 def vary(cells: Sequence[BugFacts]) -> tuple[str, ...]:
     """The options in which the configs of cells differ, in their order."""
     return differing([facts.config for facts in cells])
@@ -230,26 +182,25 @@ def config_grid(
     for facts in cells:
         by_config[Config.of(dict(facts.config)).label][toolchain_of_cell(facts)] = facts
     labels = _worst_first(by_config, max(1, most // max(1, len(columns))))
-    rows = {
-        label: {key: _square(facts, href_of(facts.cell)) for key, facts in of.items()}
-        for label, of in by_config.items()
-        if label in labels
-    }
     hidden = len(by_config) - len(labels)
     left_out = (
         f"{hidden:,} of {len(by_config):,} configs are left out, those with the fewest failures "
         "first; the rows have them all."
     )
     names = vary(cells)
-    parts = {label: parts_of(next(iter(of.values())), names) for label, of in by_config.items()}
-    return grid_of(
-        columns,
-        rows,
+
+    def line(label: str, of: Mapping[ToolchainKey, BugFacts]) -> SquareLine:
+        shown = {key: _square(facts, href_of(facts.cell)) for key, facts in of.items()}
+        parts = parts_of(next(iter(of.values())), names)
+        return SquareLine(label, tuple(map(shown.get, columns)), parts=parts)
+
+    return SquareGrid(
         title=title,
+        columns=tuple(column.label for column in columns),
+        lines=tuple(line(label, of) for label, of in by_config.items() if label in labels),
         left_out=left_out if hidden else "",
         heads=names or ("config",),
         same=same_words(cells),
-        parts_of=parts.__getitem__ if names else lambda label: (label,),
     )
 
 
@@ -274,18 +225,19 @@ def matrix_grid(
     )
     fits = max(1, most // max(1, len(columns)))
     hidden = max(0, len(kernels) - fits)
-    rows = {
-        name: {key: _square_of_many(each, kernel_page(name, target)) for key, each in of.items()}
-        for name, of in list(kernels.items())[:fits]
-    }
     left_out = f"{hidden:,} of {len(kernels):,} kernels are left out; the search has them all."
-    return grid_of(
-        columns,
-        rows,
+
+    def line(name: str, of: Mapping[ToolchainKey, Counter[VerdictKind]]) -> SquareLine:
+        href = kernel_page(name, target)
+        shown = {key: _square_of_many(each, href) for key, each in of.items()}
+        return SquareLine(name, tuple(map(shown.get, columns)), href)
+
+    return SquareGrid(
         title=target,
+        columns=tuple(column.label for column in columns),
+        lines=tuple(line(name, of) for name, of in list(kernels.items())[:fits]),
         left_out=left_out if hidden else "",
         heads=("kernel",),
-        href_of=lambda name: kernel_page(name, target),
     )
 
 
@@ -323,7 +275,7 @@ def nights_grid(
     return SquareGrid(
         title="Nights",
         columns=tuple(f"run {run}\n{date}" for run, date, *_ in nights),
-        hrefs=tuple(map(run_page, runs)),
+        hrefs=tuple(f"run-{run}.html" for run in runs),
         lines=tuple(
             SquareLine(
                 " on ".join(place), tuple(map(rows[place].get, runs)), kernel_page(*place), place

@@ -85,16 +85,6 @@ threshold and no statistics. Occupancy moves in whole blocks: where it moved, a 
 """
 
 
-THRESHOLDS = ", ".join(
-    f"{name} by {METRICS[metric][1]} {unit} and {METRICS[metric][2]:.0%}"
-    for metric, name, unit in (
-        ("n_regs", "registers", "or more"),
-        ("spills", "spills", "B or more"),
-    )
-)
-"""The same for people."""
-
-
 def severity_of(metric: str, one: float, other: float) -> Severity:
     """How much it matters that a number is not the same; `spills` are stores plus loads."""
     step, least, fraction = METRICS[metric]

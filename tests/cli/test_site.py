@@ -293,7 +293,7 @@ def test_pages_that_are_served_are_opened_where_there_is_a_screen(
 
     opened: list[str] = []
     monkeypatch.setattr(site, "ThreadingHTTPServer", lambda *_: Server())
-    monkeypatch.setattr(site.webbrowser, "open", opened.append)
+    monkeypatch.setattr("webbrowser.open", opened.append)
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     site.serve(tmp_path, 0)

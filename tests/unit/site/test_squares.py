@@ -169,7 +169,7 @@ def test_a_config_is_columns_and_what_all_share_is_said_once() -> None:
     # Of one config nothing varies: it has its name.
     one = config_grid("default", cells[:1], lambda cell: cell)
     assert (one.heads, one.same) == (("config",), "num_warps=4, maxnreg=128")
-    assert one.lines[0].parts == ("num_warps=4,maxnreg=128",)
+    assert (one.lines[0].label, one.lines[0].parts) == ("num_warps=4,maxnreg=128", ())
 
 
 def test_the_name_of_a_line_that_is_long_is_its_values() -> None:
