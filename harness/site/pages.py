@@ -100,11 +100,16 @@ def _ends(chart: Chart, names: Mapping[str, str]) -> Iterator[tuple[str, float, 
     """Names beside the ends of lines, moved apart; that of the worst step where its line ends."""
     ended = [line for line in chart.lines if line.points[-1].index == len(chart.labels) - 1]
     worst = chart.worst.line if chart.worst else None
-    lowest = chart.frame.height - chart.frame.bottom
-    ended = sorted(ended, key=lambda line: -line.points[-1].y)
-    for at, line in enumerate(ended[: int(lowest // _LETTER_HEIGHT)]):
-        lowest = min(lowest - _LETTER_HEIGHT * bool(at), line.points[-1].y)
-        yield _together([names[name] for name in line.names]), lowest, line is worst
+    top, lowest = chart.frame.top, chart.frame.height - chart.frame.bottom
+    ended = sorted(ended, key=lambda line: -line.points[-1].y)[: int(lowest // _LETTER_HEIGHT)]
+    places: list[float] = []
+    for line in ended:
+        places.append(min(line.points[-1].y, places[-1] - _LETTER_HEIGHT if places else lowest))
+    for at, y in reversed([*enumerate(places)]):
+        places[at] = max(y, top)
+        top = places[at] + _LETTER_HEIGHT
+    for line, y in zip(ended, places, strict=True):
+        yield _together([names[name] for name in line.names]), y, line is worst
 
 
 def _together(names: Sequence[str]) -> str:

@@ -199,7 +199,7 @@ def config_grid(
         columns=tuple(column.label for column in columns),
         lines=tuple(line(label, of) for label, of in by_config.items() if label in labels),
         left_out=left_out if hidden else "",
-        heads=names or ("config",),
+        heads=tuple(name.removeprefix("num_") for name in names) or ("config",),
         same=same_words(cells),
     )
 

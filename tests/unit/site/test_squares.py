@@ -164,12 +164,25 @@ def test_a_step_that_is_too_small_to_matter_is_not_the_worst_of_a_chart() -> Non
 def test_a_config_is_columns_and_what_all_share_is_said_once() -> None:
     cells = [facts(row(warps=warps)) for warps in (4, 8)]
     grid = config_grid("default", cells, lambda cell: cell)
-    assert (grid.heads, grid.same) == (("num_warps",), "maxnreg=128")
+    assert (grid.heads, grid.same) == (("warps",), "maxnreg=128")
     assert [line.parts for line in grid.lines] == [("4",), ("8",)]
     # Of one config nothing varies: it has its name.
     one = config_grid("default", cells[:1], lambda cell: cell)
     assert (one.heads, one.same) == (("config",), "num_warps=4, maxnreg=128")
     assert (one.lines[0].label, one.lines[0].parts) == ("num_warps=4,maxnreg=128", ())
+
+
+def test_names_of_lines_at_the_top_stay_in_the_drawing() -> None:
+    cells = [
+        facts(row(ptxas=ptxas, warps=warps, n_regs=200 + warps % 3))
+        for ptxas in ("12.9", "13.1")
+        for warps in range(1, 4)
+    ]
+    registers, *_ = charts_of(cells, None, lambda *_: "")
+    places = [y for _, y, _ in registers.ends]
+    assert len(places) == 3
+    assert min(places) >= registers.chart.frame.top
+    assert all(below - above >= 12 for below, above in pairwise(places))
 
 
 def test_the_name_of_a_line_that_is_long_is_its_values() -> None:
