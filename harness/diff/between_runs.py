@@ -168,9 +168,14 @@ def _results_of(store: Store, kernel: str) -> Iterator[tuple[ResultRecord, bool]
     records = list(store.latest_results(kernel, but=commits)) or [*store.latest_results(kernel)]
     nights = {run.id: run.started for run in runs if run.finished and _has_all_configs(run)}
     last: dict[tuple[str, ...], float] = {}
-    for record in records:
-        if record.run in nights:
-            last[_captured(record)] = max(last.get(_captured(record), 0.0), nights[record.run])
+    # A night that did not finish, and what is compiled by hand, hide what whole nights have.
+    whole = [record for record in records if record.run in nights]
+    if len(whole) < len(records):
+        parts = [run.id for run in runs if run.id not in nights]
+        whole = list(store.latest_results(kernel, but=parts))
+    for record in whole:
+        started = nights[record.run or 0]
+        last[_captured(record)] = max(last.get(_captured(record), 0.0), started)
     for record in records:
         yield record, (record.created or 0.0) < last.get(_captured(record), 0.0)
 

@@ -166,6 +166,15 @@ def test_what_the_source_no_longer_has_is_on_no_page(triage: Triage) -> None:
     assert "4 cells, by the last result of each" in tonight
 
 
+def test_a_night_that_did_not_finish_does_not_bring_back_what_is_gone(triage: Triage) -> None:
+    home = Path(triage.env["TRIAGE_HOME"])
+    night(home, [row("out_of_resources", "s1", warps=32, stage="launch")])
+    night(home, [row(warps=4)])
+    night(home, [row(warps=4)], finish=False)
+    first = " ".join(write(triage)["index.html"].words.split())
+    assert "Nothing is broken: 1 of 1 cells work, in 1 kernel." in first
+
+
 def test_nights_that_have_no_page_are_not_led_to(triage: Triage) -> None:
     home = Path(triage.env["TRIAGE_HOME"])
     for _ in range(12):
