@@ -591,7 +591,8 @@ def _launches(log: _Log, repros: Sequence[Repro]) -> Iterator[tuple[Clue, int]]:
         module = _module_of(file)
         package = module.partition(".")[0]
         launches = _INSIDE_TRITON.match(inner) and not _OF_TRITON.match(file)
-        if not launches or package == "torch" or file.startswith("<"):
+        is_one = log.last("traceback", at) == log.last("traceback", inner_at)
+        if not (launches and is_one) or package == "torch" or file.startswith("<"):
             continue
         below = log.lines(at + 1, min(inner_at, at + _NEAR))
         shown = (text for text in below if text.startswith("-->"))

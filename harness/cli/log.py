@@ -26,6 +26,8 @@ from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.target import Target
 
 _MAX_BYTES = 256 << 20
+_USUAL = Target.parse("H100")
+_GUESSED = "  # for an H100; no GPU is named: give yours"
 
 
 class _LogOptions(Options):
@@ -87,10 +89,9 @@ def command(options: _LogOptions) -> int:
         print_line(f"line {clue.line}: {clue.words}")
         if clue.file and not Path(clue.file).exists():
             print_line(f"  {clue.file} is not on this machine; copy it here first")
-        for line in _commands(clue, reading, options.into, asked):
-            print_line(f"  {line}")
-        if (clue.kernel or clue.file or clue.names) and not _target(clue, reading, asked):
-            print_line(f"  for which GPU? {spell_command('log', None, str(options.file))} --sm 90a")
+        is_told = _target(clue, reading, asked) is not None
+        for line in _commands(clue, reading, options.into, asked or _USUAL):
+            print_line(f"  {line}{'' if is_told else _GUESSED}")
     return 1
 
 

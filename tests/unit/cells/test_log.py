@@ -326,6 +326,12 @@ def test_frames_of_the_language_launch_nothing_and_a_message_is_one_line() -> No
     assert clue.words == f"kernel small does not compile: AssertionError: {SMALL}"
 
 
+def test_the_last_frame_of_a_cause_does_not_launch_what_follows() -> None:
+    text = COMPILATION.format(launch=OURS).replace("language/core.py", "_utils.py")
+    (clue,) = read_log(text, []).clues
+    assert clue.words == f"kernel small does not compile: AssertionError: {SMALL}"
+
+
 @pytest.mark.parametrize("own", ["", OURS])
 def test_a_launch_is_told_with_what_the_compiler_raised(own: str) -> None:
     (clue,) = read_log(COMPILATION.format(launch=LAUNCH + own), []).clues
