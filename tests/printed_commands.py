@@ -21,7 +21,7 @@ __all__ = ["check_printed", "parse", "printed_commands"]
 _VERBS = "|".join(cli.list_commands(click.Context(cli)))
 _COMMAND = re.compile(rf"([`']?)\btriage ({_VERBS})\b[^\n]*")
 # Words that stand for what the reader puts there.
-_PLACEHOLDER = re.compile(r"\b(FILE|KERNEL|NAME|N|K|X|VERSION)\b|\.\.\.|\[OPTIONS\]")
+_PLACEHOLDER = re.compile(r"\b(FILE|KERNEL|CELL|NAME|N|K|X|VERSION)\b|\.\.\.|\[OPTIONS\]")
 
 
 def printed_commands(text: str) -> list[str]:

@@ -35,7 +35,8 @@ def show_progress() -> Iterator[RunProgress]:
     if console.is_terminal:
         from rich.live import Live  # noqa: PLC0415 - a terminal only
 
-        with Live(state, console=console, transient=True, refresh_per_second=4):
+        live = Live(state, console=console, transient=True, refresh_per_second=4)
+        with live, doing(lambda: ""):
             yield progress
     else:
         with doing(lambda: state.words):
@@ -49,7 +50,7 @@ class _State:
     """
 
     def __init__(self) -> None:
-        self.started = time.monotonic()
+        self.started = self.latest = time.monotonic()
         self.compiler = ""
         self.planned = self.finished = self.worked = self.lowered = 0
         self.work_left = ""
@@ -62,6 +63,7 @@ class _State:
 
     def lower(self) -> None:
         self.lowered += 1
+        self.latest = time.monotonic()
 
     def plan(self, cells: int) -> None:
         self.planned += cells
@@ -69,6 +71,7 @@ class _State:
     def finish(self, row: Row) -> None:
         self.finished += 1
         self.worked += not row.cached
+        self.latest = time.monotonic()
         self.verdicts[row.verdict] += 1
         kind = row.verdict
         if kind.fails:
@@ -80,12 +83,21 @@ class _State:
         self.work_left = f"{lowerings:,} lowerings and up to {assemblies:,} assemblies left; "
 
     @property
+    def to_assemble(self) -> int:
+        """The cells that are lowered and not done."""
+        return max(self.lowered - self.finished, 0)
+
+    @property
     def eta(self) -> str:
-        """By the pace of the cells that took work; those that are not planned yet are not in it."""
-        count = self.planned - self.finished
-        if not self.worked or not count:
+        """By the pace of the steps that took work: to lower a cell is one, to assemble it another.
+
+        It changes with each step, not with the clock; cells that are not planned yet are not in it.
+        """
+        steps = 2 * self.worked + self.to_assemble
+        left = 2 * (self.planned - self.finished) - self.to_assemble
+        if not steps or not left:
             return "-"
-        seconds = int((time.monotonic() - self.started) / self.worked * count)
+        seconds = int((self.latest - self.started) / steps * left)
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
     @property
@@ -96,6 +108,8 @@ class _State:
         share = f"{self.finished:,} of {self.planned:,} cells done{counts and f' ({counts})'}"
         if self.lowered < self.planned and self.compiler:
             share += f"; lowering {self.lowered + 1:,} of {self.planned:,} ({self.compiler})"
+        if self.to_assemble:
+            share += f"; {self.to_assemble:,} to assemble"
         return f"{share}; {self.work_left}ETA {self.eta}"
 
     def __rich__(self) -> RenderableType:

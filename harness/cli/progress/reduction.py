@@ -43,8 +43,8 @@ def watch_reduction() -> Iterator[Watch]:
             get_renderable=state.view, console=console, transient=True, refresh_per_second=_FRAMES
         )
     else:
-        shown = doing(lambda: state.words)
-    with shown:
+        shown = contextlib.nullcontext()
+    with shown, doing(lambda: "" if console.is_terminal else state.words):
         yield Watch(tell=tell, stage=stage, began=began, step=step)
 
 

@@ -1,6 +1,7 @@
-"""What a command is doing now: a line redrawn on a terminal, a line every so often elsewhere.
+"""What a command is doing now: a line redrawn on a terminal, one line a step elsewhere.
 
-`beating` is around every command, `doing` around its parts that take long: the innermost is said.
+`beating` is around every command, `doing` around its parts that take long: the innermost is said,
+once, until it says something else.
 `triage --help` loads this module: what is slow to load is not imported here. Always on stderr.
 """
 
@@ -15,20 +16,23 @@ import click
 
 from harness.values.shown import shown_in_a_line
 
-PLAIN_SECONDS = 15.0
+PLAIN_SECONDS = 5.0
 
 _parts: list[Callable[[], str]] = []
+_said = ""
 
 
 @contextlib.contextmanager
 def beating(words: str) -> Iterator[None]:
-    """A line every `PLAIN_SECONDS` until the end: what is done now, and for how long."""
+    """After `PLAIN_SECONDS`, then three times as far apart: what is done now, where that is new."""
     over = threading.Event()
     began = time.monotonic()
 
     def beat() -> None:
-        while not over.wait(PLAIN_SECONDS):
-            if part := _parts[-1]():
+        pause = PLAIN_SECONDS
+        while not over.wait(pause):
+            pause = 3 * PLAIN_SECONDS
+            if (part := _parts[-1]()) and _is_new(part):
                 spent = time.monotonic() - began
                 click.echo(f"triage: {shown_in_a_line(part)}; {spent:.0f} s", err=True)
 
@@ -40,6 +44,13 @@ def beating(words: str) -> Iterator[None]:
         finally:
             over.set()
             thread.join()
+
+
+def _is_new(words: str) -> bool:
+    """Whether a line is not the one that was said last; from now on it is."""
+    global _said
+    before, _said = _said, words
+    return words != before
 
 
 @contextlib.contextmanager
@@ -60,7 +71,7 @@ def working(words: str) -> Iterator[Callable[[str], None]]:
     now, console = words, status_console()
     display = console.status(words) if console.is_terminal else contextlib.nullcontext()
 
-    with display as status, doing(lambda: now):
+    with display as status, doing(lambda: "" if status else now):
 
         def tell(line: str) -> None:
             nonlocal now
@@ -79,7 +90,8 @@ def narrating(words: str, *, who: str = "triage: ") -> Iterator[Callable[[str], 
     with working(words) as show:
 
         def tell(line: str) -> None:
-            status_console().print(f"{who}{line}", soft_wrap=True)
+            if _is_new(line):
+                status_console().print(f"{who}{line}", soft_wrap=True)
             show(line)
 
         yield tell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -17,6 +18,9 @@ from harness.cli.progress import steps
 pytest_plugins = ("acted_fixtures",)
 
 ONE = ("--kernel", "kernel.acted", "--sm", "80", "--compiler", "acted==1.1", "--ptxas", BAD)
+
+
+SOON = steps.PLAIN_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +43,7 @@ def lines_of(said: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("compile",), "0 of 2 cells done"),
+        (("compile",), "0 of 2 cells done; lowering 1 of 2"),
         (("bisect", "--axis", "compiler", "--repeat", "1"), "1 tried; "),
         (("blame",), " tried; "),
         (("minimize", "--max-tries", "3"), "instructions"),
@@ -53,7 +57,7 @@ def test_a_search_says_where_it_is(line: Line, words: tuple[str, ...], says: str
     line.stage.acted.act = lambda *_: f"{BAD}=ice *=ok"
     line.stage.acted.lowering = lambda: time.sleep(0.3)
     line(words[0], *ONE, *words[1:])
-    assert any(says in each for each in lines_of(line.err)), line.err
+    assert any(says in each for each in line.err.splitlines()), line.err
     assert not lines_of(line.out)
 
 
@@ -93,6 +97,21 @@ def test_what_reads_and_writes_says_that_it_is_at_work(
     assert not lines_of(line.out)
     if "--json" in words:
         json.loads(line.out)
+
+
+def test_no_line_is_said_twice(line: Line) -> None:
+    line.stage.acted.act = lambda *_: f"{BAD}=ice *=ok"
+    line.stage.acted.lowering = lambda: time.sleep(0.3)
+    for words in (("compile",), ("workaround", "--max-time", "5s"), ("rank", "--no-cache")):
+        line(words[0], *ONE, *words[1:])
+        said = [re.sub(r"; \d+ s$", "", each) for each in line.err.splitlines()]
+        said = [each.removeprefix("triage: ") for each in said]
+        assert said
+        assert not [each for each, after in itertools.pairwise(said) if each == after], line.err
+
+
+def test_a_step_is_said_within_five_seconds() -> None:
+    assert SOON <= 5
 
 
 def test_what_is_quick_says_nothing(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
