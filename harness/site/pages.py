@@ -68,7 +68,7 @@ def charts_of(
     # Where there are many toolchains, not each is named below the axis.
     every = len(columns) // 16 + 1
     axis = tuple(
-        (f"{column.version or '-'} / {column.ptxas or '-'}", frame.x(index, len(columns)))
+        (f"{column.compiler_version or '-'} / {column.ptxas or '-'}", frame.x(index, len(columns)))
         for index, column in enumerate(columns)
     )[::every]
     charts = []

@@ -458,7 +458,6 @@ class _Writer:
                 for kind in VerdictKind
                 if self.overview.verdicts[kind]
             ],
-            new_bugs=[bug for bug in self.bugs if run and bug.first_seen == run.id],
             **(last if runs else {}),
         )
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import product
-from typing import NamedTuple
+from itertools import product, zip_longest
+from typing import NamedTuple, TypeAlias
 
 from harness.io.packages.versions import toolchain_order
 from harness.site.squares import toolchain_of_cell
@@ -16,6 +16,7 @@ from harness.values.bug import Seen
 from harness.values.kernel import Config
 from harness.values.row import BugFacts
 
+_Code: TypeAlias = Sequence[str]
 STAGES = ("ptx", "sass")
 _MOST_LINES = 4_000
 _MOST_SHOWN = 500
@@ -85,7 +86,7 @@ def _stage_diff(title: str, left: bytes | None, right: bytes | None) -> StageDif
     codes = blocks.get_opcodes()
     gone = sum(i2 - i1 for tag, i1, i2, _, _ in codes if tag != "equal")
     new = sum(j2 - j1 for tag, _, _, j1, j2 in codes if tag != "equal")
-    lines = list(_lines(codes, before, after))
+    lines = list(_lines(blocks, before, after))
     note = ""
     if len(lines) > _MOST_SHOWN:
         note = f"{len(lines) - _MOST_SHOWN:,} lines of the comparison are left out"
@@ -110,25 +111,17 @@ def _key(line: str) -> str:
     return _NUMBERED.sub(r"\1", line)
 
 
-def _lines(
-    codes: Sequence[tuple[str, int, int, int, int]], before: Sequence[str], after: Sequence[str]
-) -> Iterator[DiffLine]:
-    for number, (tag, i1, i2, j1, j2) in enumerate(codes):
-        if tag != "equal":
-            for offset in range(max(i2 - i1, j2 - j1)):
-                old = before[i1 + offset] if i1 + offset < i2 else ""
-                new = after[j1 + offset] if j1 + offset < j2 else ""
-                yield DiffLine("changed", old, new)
-            continue
-        head = _AROUND if number else 0
-        tail = _AROUND if number < len(codes) - 1 else 0
-        skipped = i2 - i1 - head - tail
-        for offset in range(i2 - i1):
-            if skipped > 1 and head <= offset < i2 - i1 - tail:
-                if offset == head:
-                    yield DiffLine("skip", f"{skipped:,} equal lines", "")
-                continue
-            yield DiffLine("same", before[i1 + offset], after[j1 + offset])
+def _lines(blocks: SequenceMatcher[str], before: _Code, after: _Code) -> Iterator[DiffLine]:
+    done = 0
+    end = [("equal", len(before), len(before), len(after), len(after))]
+    for group in (*blocks.get_grouped_opcodes(_AROUND), end):
+        if skipped := group[0][1] - done:
+            yield DiffLine("skip", f"{skipped:,} equal lines", "")
+        for tag, i1, i2, j1, j2 in group:
+            kind = "same" if tag == "equal" else "changed"
+            for old, new in zip_longest(before[i1:i2], after[j1:j2], fillvalue=""):
+                yield DiffLine(kind, old, new)
+        done = group[-1][2]
 
 
 def neighbours(beside: Sequence[tuple[BugFacts, str, Seen]]) -> tuple[str, str] | None:

@@ -48,9 +48,9 @@ class ToolchainKey(NamedTuple):
     """What compiled and assembled a cell: `flags` and `frozen` where they are not the default."""
 
     compiler: str | None
-    version: str | None
+    compiler_version: str | None
     ptxas: str | None
-    origin: str | None
+    ptxas_origin: str | None
     flags: str
     frozen: bool
     assembler: str = PTXAS
@@ -59,9 +59,9 @@ class ToolchainKey(NamedTuple):
     def label(self) -> str:
         """For people; the parts stand on lines of their own."""
         tool = assembler_name(self.assembler, self.ptxas)
-        bundled = " (bundled)" if self.origin == BUNDLED else ""
+        bundled = " (bundled)" if self.ptxas_origin == BUNDLED else ""
         more = (f" {self.flags}" if self.flags else "") + (" frozen" if self.frozen else "")
-        return f"{compiler_name(self.compiler, self.version)}\n{tool}{bundled}{more}"
+        return f"{compiler_name(self.compiler, self.compiler_version)}\n{tool}{bundled}{more}"
 
     @property
     def words(self) -> str:
@@ -71,15 +71,7 @@ class ToolchainKey(NamedTuple):
 
 def toolchain_of_cell(facts: BugFacts) -> ToolchainKey:
     """The toolchain of a cell."""
-    return ToolchainKey(
-        compiler=facts.compiler,
-        version=facts.compiler_version,
-        assembler=facts.assembler,
-        ptxas=facts.ptxas,
-        origin=facts.ptxas_origin,
-        flags=facts.flags,
-        frozen=facts.frozen,
-    )
+    return ToolchainKey(*(getattr(facts, name) for name in ToolchainKey._fields))
 
 
 def toolchains_in_order(toolchains: Iterable[ToolchainKey]) -> list[ToolchainKey]:
@@ -88,7 +80,7 @@ def toolchains_in_order(toolchains: Iterable[ToolchainKey]) -> list[ToolchainKey
         set(toolchains),
         key=lambda toolchain: (
             toolchain.compiler or "",
-            toolchain_order(toolchain.version, toolchain.ptxas, toolchain.origin),
+            toolchain_order(toolchain.compiler_version, toolchain.ptxas, toolchain.ptxas_origin),
             toolchain.frozen,
             toolchain.flags,
         ),
