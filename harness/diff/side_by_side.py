@@ -6,7 +6,7 @@ Of one toolchain, what each target makes of them. Pure.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from harness.tables.rows import config_columns, fates_said, grid_of, lifted_word
 from harness.tables.said import BLANK, Block, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.tables.samples import Sample, samples_said, untried
 from harness.tables.summary import plural
-from harness.tables.survivors import folded, survivors
+from harness.tables.survivors import alike, survivors
 from harness.values.cell import place_of
 from harness.values.change import Change, ChangeKind
 from harness.values.row import Row
@@ -184,8 +184,8 @@ _KINDS = {
     ChangeKind.METRIC_BETTER: "better",
     ChangeKind.SAME_OK: "",
 }
-_Entry: TypeAlias = tuple[Change, Mapping[str, str]]
-"""A change, and the configs to which it happened alike."""
+_Entry: TypeAlias = tuple[Mapping[str, str], Change]
+"""Configs to which the same happened, and the change of one of them."""
 
 
 def sides_said(pairs: Sequence[SideBySide], samples: Sequence[Sample] = ()) -> list[Block]:
@@ -204,7 +204,7 @@ def side_by_side_said(pair: SideBySide, launches: Mapping[str, str] = {}) -> lis
 
     By cell, `launches` say what tells its launch from the others of the kernel.
     """
-    entries = list(_folded(pair.shown))
+    entries = alike(pair.shown, _line_of, lambda change: change.facts.config)
     if not entries:
         return [say(pair.sentence, Tone.HEAD), BLANK]
     facts = [change.facts for change in pair.changes]
@@ -213,7 +213,7 @@ def side_by_side_said(pair: SideBySide, launches: Mapping[str, str] = {}) -> lis
         for name in ("kernel", "launch", "target")[: 2 if pair.axis == _TARGET else 3]
     }
     same = [names[0] for names in distinct.values() if len(names) == 1]
-    lifted = lifted_words([config for _, config in entries])
+    lifted = lifted_words([config for config, _ in entries])
     blocks: list[Block] = [say(" · ".join((*same, pair.title, *lifted)), Tone.HEAD)]
     if len(distinct["launch"]) > 1:
         legend = {row.launch: launches[row.cell] for row in pair.newer if row.cell in launches}
@@ -227,25 +227,19 @@ def side_by_side_said(pair: SideBySide, launches: Mapping[str, str] = {}) -> lis
     return [*blocks, say(pair.sentence, Tone.HEAD), BLANK]
 
 
-def _folded(changes: Sequence[Change]) -> Iterator[_Entry]:
-    lines: dict[tuple[object, ...], list[Change]] = {}
-    for change in changes:
-        numbers = tuple(tuple(moved(change, metric)) for metric in ("verdict", *_METRICS))
-        key = (_launch(change), change.facts.target, change.kind, numbers)
-        lines.setdefault(key, []).append(change)
-    for some in lines.values():
-        yield from ((some[0], each) for each in folded([one.facts.config for one in some]))
+def _line_of(change: Change) -> tuple[object, ...]:
+    numbers = (tuple(moved(change, metric)) for metric in ("verdict", *_METRICS))
+    return _launch(change), change.facts.target, change.kind, *numbers
 
 
 def _table(entries: Sequence[_Entry], names: Sequence[str]) -> SaidGrid:
     """A line for each entry; `names` are those of columns that say where it is."""
-    changes = [change for change, _ in entries]
-    columns: dict[str, list[SaidLine]] = {}
-    for name in names:
-        words = (getattr(change.facts, name).rpartition("::")[2] for change in changes)
-        columns[name] = list(map(say, words))
-    for title, values in config_columns([config for _, config in entries]).items():
-        columns[title] = list(map(say, values))
+    changes = [change for _, change in entries]
+    columns: dict[str, Sequence[str | SaidLine]] = {
+        name: [getattr(change.facts, name).rpartition("::")[2] for change in changes]
+        for name in names
+    }
+    columns |= config_columns([config for config, _ in entries])
     columns["is"] = [
         say(_KINDS.get(each.kind, each.kind.value), TONES.get(each.kind, Tone.PLAIN))
         for each in changes
@@ -258,7 +252,7 @@ def _table(entries: Sequence[_Entry], names: Sequence[str]) -> SaidGrid:
     for metric, title in _METRICS.items():
         sides = [moved(each, metric) for each in changes]
         # Of a side that has no number, its verdict says why.
-        columns[title] = [say(each[-1] if "-" in each else " -> ".join(each)) for each in sides]
+        columns[title] = [each[-1] if "-" in each else " -> ".join(each) for each in sides]
     return grid_of(columns, _SPARE)
 
 
@@ -302,11 +296,10 @@ def _condition(change: Change) -> list[str]:
 
 def compared_document(pair: SideBySide) -> dict[str, Any]:
     """Two sides in the document of `triage compile`: what differs, the worst first."""
-    names = ("compiler", "compiler_version", "assembler", "ptxas", "ptxas_origin", "target")
     return {
         "axis": _AXES[pair.axis],
-        "older": {name: getattr(pair.older[0], name) for name in names},
-        "newer": {name: getattr(pair.newer[0], name) for name in names},
+        "older": pair.older[0].cell.split("@")[-1],
+        "newer": pair.newer[0].cell.split("@")[-1],
         "words": pair.sentence,
         "changes": list(map(changed_cell, pair.shown)),
         "same": len(pair.changes) - len(pair.shown),

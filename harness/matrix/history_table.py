@@ -10,9 +10,9 @@ from harness.bugs.life import stretch_words, stretches
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import FollowedFailure
-from harness.tables.rows import config_columns, differing, figure, grid_of, lifted_words
+from harness.tables.rows import config_columns, differing, figure, grid_of, lifted_words, share
 from harness.tables.said import Block, SaidGrid, SaidLine, Tone, say, verdict_said
-from harness.tables.survivors import folded
+from harness.tables.survivors import alike
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_name
@@ -54,15 +54,11 @@ def history_said(rows: Sequence[Row], condition: Condition | None = None) -> lis
         configs: dict[str, list[Row]] = {}
         for row in group:
             configs.setdefault(Config.of(row.config).label, []).append(row)
-        alike: dict[tuple[object, ...], list[list[Row]]] = {}
-        for versions in configs.values():
-            key = tuple((*_tools(row), _told(row, condition)) for row in versions)
-            alike.setdefault(key, []).append(versions)
-        lines = [
-            (config, some[0])
-            for some in alike.values()
-            for config in folded([versions[0].config for versions in some])
-        ]
+        lines = alike(
+            configs.values(),
+            lambda versions: tuple((*_tools(row), _told(row, condition)) for row in versions),
+            lambda versions: versions[0].config,
+        )
         lifted = ",".join(lifted_words([config for config, _ in lines]))
         names = differing([config for config, _ in lines])
         parts.append(say(" · ".join((*place, lifted) if lifted else place), Tone.HEAD))
@@ -150,25 +146,25 @@ def _grid(
         _only({*map(compiler_name, kinds)}, "compiler"),
         _only({*map(assembler_name, tools)}, "assembler"),
     )
-    columns = {"cell": [say(row.short) for row in rows]}
-    for title, values in config_columns([config for config, _ in cells]).items():
-        columns[title] = list(map(say, values))
+    columns: dict[str, Sequence[str | SaidLine]] = {"cell": [row.short for row in rows]}
+    columns |= config_columns([config for config, _ in cells])
     for at, title in enumerate(titles):
         words = [[_tools(row)[at] for row in stretch] for _, stretch in cells]
         cut = f"{title} " if title != "assembler" else ""
-        columns[title] = [say(_span([word.removeprefix(cut) for word in some])) for some in words]
+        columns[title] = [_span([word.removeprefix(cut) for word in some]) for some in words]
     columns["verdict"] = [
         verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()) for row in rows
     ]
-    columns["regs"] = [say(figure(row.n_regs)) for row in rows]
-    columns["spill st"] = [say(figure(row.spill_stores)) for row in rows]
-    columns["spill ld"] = [say(figure(row.spill_loads)) for row in rows]
-    columns["occupancy"] = [
-        say("-" if row.occupancy is None else f"{row.occupancy:.1%}") for row in rows
-    ]
+    for title, name in (
+        ("regs", "n_regs"),
+        ("spill st", "spill_stores"),
+        ("spill ld", "spill_loads"),
+    ):
+        columns[title] = [figure(getattr(row, name)) for row in rows]
+    columns["occupancy"] = [share(row.occupancy) for row in rows]
     if condition:
         followed = FollowedFailure(condition=condition)
-        columns["--while"] = [say(_HOLDS.get(followed.of(row), "-")) for row in rows]
+        columns["--while"] = [_HOLDS.get(followed.of(row), "-") for row in rows]
     spare = {"regs": 1, "spill st": 1, "spill ld": 1, "occupancy": 3}
     return grid_of(columns, spare, (*titles, "--while"))
 

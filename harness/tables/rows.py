@@ -124,8 +124,14 @@ def figure(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
+def share(value: float | None) -> str:
+    """In percent; what is not known is `-`."""
+    return "-" if value is None else f"{value:.1%}"
+
+
 def _occupancy(row: Row) -> str:
-    return "-" if row.occupancy is None else f"{row.occupancy:.1%} {row.occupancy_limiter}"
+    limiter = "" if row.occupancy is None else f" {row.occupancy_limiter}"
+    return share(row.occupancy) + limiter
 
 
 def _mix(row: Row) -> str:
@@ -172,15 +178,14 @@ def columns_of(rows: Sequence[Row]) -> dict[str, list[str]]:
 def _table(rows: Sequence[Row]) -> SaidGrid:
     are_healthy = all(row.verdict.is_healthy for row in rows)
     numbers = {title: _SPARE.get(title, 2 if are_healthy else 1) for title, _ in _COLUMNS}
-    columns: dict[str, Sequence[SaidLine]] = {
-        title: list(map(say, words)) for title, words in columns_of(rows).items()
-    }
-    columns["verdict"] = [verdict_said(row.verdict) for row in rows]
-    return grid_of(columns, numbers)
+    said = {"verdict": [verdict_said(row.verdict) for row in rows]}
+    return grid_of({**columns_of(rows), **said}, numbers)
 
 
 def grid_of(
-    columns: Mapping[str, Sequence[SaidLine]], spare: Mapping[str, int], words: Sequence[str] = ()
+    columns: Mapping[str, Sequence[str | SaidLine]],
+    spare: Mapping[str, int],
+    words: Sequence[str] = (),
 ) -> SaidGrid:
     """A grid of columns by their titles; `words` are those that are broken between words.
 
@@ -196,7 +201,10 @@ def grid_of(
             )
             for title in columns
         ),
-        rows=tuple(zip(*columns.values(), strict=True)),
+        rows=tuple(
+            tuple(say(cell) if isinstance(cell, str) else cell for cell in row)
+            for row in zip(*columns.values(), strict=True)
+        ),
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from harness.values.row import Facts, Row
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 
+T = TypeVar("T")
 Settings: TypeAlias = Mapping[str, Scalar]
 
 
@@ -184,12 +185,24 @@ def _ordered(values: AbstractSet[Scalar | None]) -> list[Scalar | None]:
     return sorted(values, key=lambda value: _natural("none" if value is None else str(value)))
 
 
-def folded(configs: Sequence[Settings]) -> list[dict[str, str]]:
-    """The same configs as few lines, each of which means every combination of its values.
+def alike(
+    items: Iterable[T], key: Callable[[T], object], config: Callable[[T], Settings]
+) -> list[tuple[dict[str, str], T]]:
+    """Items of one key as few lines: the values of their configs, and the first item.
 
-    >>> folded([{"num_warps": 4, "num_stages": stages} for stages in (1, 2)])
-    [{'num_warps': '4', 'num_stages': '1|2'}]
+    Each line means every combination of its values.
+
+        >>> alike([1, 2], lambda stages: None, lambda stages: {"warps": 4, "stages": stages})
+        [({'warps': '4', 'stages': '1|2'}, 1)]
     """
+    groups: dict[object, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return [(line, some[0]) for some in groups.values() for line in _folded(map(config, some))]
+
+
+def _folded(settings: Iterable[Settings]) -> list[dict[str, str]]:
+    configs = list(settings)
     names = list(dict.fromkeys(name for config in configs for name in config))
     lines = [tuple(frozenset([config.get(name)]) for name in names) for config in configs]
     for at in range(len(names)):

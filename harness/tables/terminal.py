@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -36,25 +36,23 @@ _TIGHT = 5
 
 def for_terminal(blocks: Iterable[Block]) -> RenderableType:
     """The blocks one below the other; at the end the titles of columns that did not fit."""
-    left_out: dict[str, set[str]] = {}
-    return Group(*(_rendered(block, left_out) for block in blocks), _LeftOut(left_out))
+    return _Blocks(list(blocks))
 
 
-class _LeftOut:
-    """What grids above it left out, each with what stood in all rows of it."""
-
-    def __init__(self, columns: dict[str, set[str]]) -> None:
-        self.columns = columns
+class _Blocks:
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.blocks = blocks
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        titles = [
-            f"{title} ({min(words)} in all rows)"
-            if len(words - _NOTHING) == len(words) == 1
-            else title
-            for title, words in self.columns.items()
-        ]
+        left_out: dict[str, set[str]] = {}
+        for block in self.blocks:
+            yield _rendered(block, left_out)
+        titles = []
+        for title, words in left_out.items():
+            is_said = len(words) == 1 and words.isdisjoint(_NOTHING)
+            titles.append(f"{title} ({min(words)} in all rows)" if is_said else title)
         if titles:
             yield Text(shown(f"left out for width: {', '.join(titles)}"), _STYLES[Tone.FAINT])
 
@@ -73,22 +71,21 @@ def _fitted(grid: SaidGrid, most: int, left_out: dict[str, set[str]]) -> tuple[S
     texts = [[row[at].text for row in grid.rows] for at in range(len(columns))]
     kept = list(range(len(columns)))
 
-    def loses_nothing(at: int) -> tuple[bool, bool, int]:
+    def needless(at: int) -> tuple[bool, bool, int]:
         distinct, spare = set(texts[at]), columns[at].spare
         is_same = spare > 1 and len(distinct) == 1 and len(grid.rows) > 1
         return spare > 0 and distinct <= _NOTHING, is_same, spare
 
     while sum(_needed(columns[at], texts[at], gap) + gap for at in kept) + 2 - gap > most:
-        least = 3 if gap == 1 else _TIGHT
-        spare = [at for at in kept if (own := loses_nothing(at))[0] or own[1] or own[2] >= least]
-        if spare:
-            at = max(spare, key=loses_nothing)
+        at = max(kept, key=needless)
+        is_empty, is_same, spare = needless(at)
+        if is_empty or is_same or spare >= (3 if gap == 1 else _TIGHT):
             kept.remove(at)
             left_out.setdefault(columns[at].title, set()).update(texts[at])
-        elif gap == 1 or not any(column.spare for column in columns):
-            break
-        else:
+        elif gap > 1 and any(column.spare for column in columns):
             gap -= 1
+        else:
+            break
     rows = tuple(tuple(row[at] for at in kept) for row in grid.rows)
     return replace(grid, columns=tuple(columns[at] for at in kept), rows=rows), gap
 

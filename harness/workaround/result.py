@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from harness.judging.ptxas.ptxas_options import lowers_optimisation
-from harness.tables.rows import differing, figure, heading_of
+from harness.tables.rows import differing, figure, heading_of, share
 from harness.tables.said import (
     BLANK,
     Block,
@@ -320,7 +320,7 @@ def _line(
         "-" if spilled is None else f"{spilled / 1024:,.0f} KiB",
         figure(row.tmem_size),
         figure(row.shared),
-        "-" if row.occupancy is None else f"{row.occupancy:.1%}",
+        share(row.occupancy),
     )
     return (
         say(rank),

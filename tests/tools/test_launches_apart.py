@@ -59,19 +59,19 @@ def test_each_launch_has_its_own_configs(module_triage: Triage) -> None:
     assert f"--launch launch#5: {FILE}::plain is launched 4 times there" in none.stderr
 
 
-def test_two_releases_are_compared_launch_by_launch(module_triage: Triage) -> None:
-    done = module_triage("compile", "--kernel", f"{FILE}::plain", *BOTH)
+def test_two_releases_are_compared_launch_by_launch(triage: Triage) -> None:
+    done = triage("compile", "--kernel", f"{FILE}::plain", *BOTH)
     assert done.returncode == 1
     assert f"Triton {OLD} -> {NEW}: 1 of 4 launches worse: launch#4 ok -> rejected" in done.stdout
     assert "the same with both: 3 configs" in done.stdout
     assert "1 rejected [launch=launch#4]" in done.stdout
     # The command that follows it, as it is printed.
     command, *_ = re.findall(r"^  (triage bisect .*?)  # ", done.stdout, re.MULTILINE)
-    found = module_triage(*shlex.split(command)[1:])
+    found = triage(*shlex.split(command)[1:])
     assert found.returncode == 0, found.stderr
     assert f"First bad: Triton {NEW}. Last good: {OLD}." in found.stdout
     # What one release alone tries is compared with nothing.
-    done = module_triage("compile", "--kernel", f"{FILE}::pruned", *BOTH)
+    done = triage("compile", "--kernel", f"{FILE}::pruned", *BOTH)
     assert f"{OLD} -> {NEW}: nothing changed. 1 config only with Triton {OLD}" in done.stdout
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from msgspec import structs
 
-from harness.tables.rows import config_columns, figure, grid_of, lifted_words
+from harness.tables.rows import config_columns, figure, grid_of, lifted_words, share
 from harness.tables.said import BLANK, Block, SaidGrid, SaidLine, Tone, say, verdict_said
-from harness.tables.survivors import folded
+from harness.tables.survivors import alike
 from harness.values.row import SCHEMA, Row
 from harness.values.timing import TimeMs
 
@@ -201,16 +201,9 @@ def ranks_said(report: RankReport) -> list[Block]:
     parts: list[Block] = []
     for launch in report.launches:
         is_measured = any(config.time for config in launch.configs)
-        alike: dict[object, list[RankedConfig]] = {}
-        for number, each in enumerate(launch.configs):
-            row = each.row
-            key = row.verdict, row.n_regs, row.spills, row.occupancy
-            alike.setdefault(number if is_measured else key, []).append(each)
-        lines = [
-            (config, some[0])
-            for some in alike.values()
-            for config in folded([each.row.config for each in some])
-        ]
+        lines = alike(
+            launch.configs, _line_of(is_measured=is_measured), lambda each: each.row.config
+        )
         configs = [config for config, _ in lines]
         place = (launch.kernel, launch.launch, launch.target, *lifted_words(configs))
         parts += [
@@ -231,26 +224,28 @@ def ranks_said(report: RankReport) -> list[Block]:
     return parts
 
 
+def _line_of(*, is_measured: bool) -> Callable[[RankedConfig], object]:
+    """What is equal for configs that are one line: without times, those of one place."""
+    if is_measured:
+        return lambda each: each.row.cell
+    return lambda each: (each.place, each.row.verdict, each.row.n_regs)
+
+
 def _grid(
     configs: Sequence[Mapping[str, str]], ranked: Sequence[RankedConfig], *, is_measured: bool
 ) -> SaidGrid:
     rows = [each.row for each in ranked]
-    words: dict[str, list[str]] = {}
-    if is_measured:
-        # Only times are an order that is worth a number.
-        words["rank"] = [str(number) for number in range(1, len(rows) + 1)]
-    words |= config_columns(configs)
-    words["verdict"] = [row.verdict for row in rows]
-    words["regs"] = [figure(row.n_regs) for row in rows]
-    words["spilled"] = [figure(row.spills) for row in rows]
-    words["occupancy"] = ["-" if row.occupancy is None else f"{row.occupancy:.1%}" for row in rows]
-    if is_measured:
-        words["ms"] = [f"{each.time.median:.4f}" if each.time else "-" for each in ranked]
-        words["unmeasured"] = [str(each.place) for each in ranked]
-    columns: dict[str, list[SaidLine]] = {
-        title: list(map(say, some)) for title, some in words.items()
-    }
+    # Only times are an order that is worth a number.
+    numbers = map(str, range(1, len(rows) + 1))
+    columns: dict[str, Sequence[str | SaidLine]] = {"rank": list(numbers)} if is_measured else {}
+    columns |= config_columns(configs)
     columns["verdict"] = [verdict_said(row.verdict) for row in rows]
+    columns["regs"] = [figure(row.n_regs) for row in rows]
+    columns["spilled"] = [figure(row.spills) for row in rows]
+    columns["occupancy"] = [share(row.occupancy) for row in rows]
+    if is_measured:
+        columns["ms"] = [f"{each.time.median:.4f}" if each.time else "-" for each in ranked]
+        columns["unmeasured"] = [str(each.place) for each in ranked]
     return grid_of(columns, {"regs": 3, "spilled": 1, "occupancy": 1})
 
 

@@ -113,7 +113,8 @@ def test_what_got_worse_is_first_and_said_by_launch() -> None:
     assert [line[1] for line in lines] == ["regressed", "worse", "better", "ok"]
     document = msgspec.json.decode(msgspec.json.encode(compared_document(pair)))
     assert document["changes"][0]["newer"]["verdict"] == "ptxas_ice"
-    assert (document["older"]["ptxas"], document["newer"]["ptxas"]) == ("12.8.93", "13.4.59")
+    assert document["older"] == "sm_90a/triton-3.5.0/ptxas-12.8.93"
+    assert document["newer"] == "sm_90a/triton-3.9.0/ptxas-13.4.59"
 
 
 def test_equal_lines_are_one_and_what_is_equal_on_both_sides_is_counted() -> None:
