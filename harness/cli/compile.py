@@ -120,7 +120,7 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
         steps = next_steps(rows, words, stages, cache(known_versions))
     changed = (block for pair in pairs for block in side_by_side_said(pair, report.launches))
     print_said([*blocks, *changed])
-    if since := bisect_worst(pairs, rows, words):
+    if since := bisect_worst(pairs, rows, replace(words, kernel="") if many else words):
         steps = [*since, *(step for step in steps if step[0].split()[1] != "bisect")]
     if steps:
         print_said([say("Next:", Tone.HEAD)])

@@ -57,8 +57,8 @@ class SideBySide:
         """`Triton 3.5.0 -> 3.9.0`, and the other tool where it is named."""
         older, newer = self.older[0], self.newer[0]
         words = f"{_name(older, self.axis)} -> {_name(newer, self.axis).rpartition(' ')[2]}"
-        is_plain = self.axis == _TARGET or (self.axis == _COMPILER and _has_its_own(newer))
-        return words if is_plain else f"{words}, {_name(newer, 1 - self.axis)}"
+        other = {_COMPILER: not _has_its_own(newer), _ASSEMBLER: newer.compiler is not None}
+        return f"{words}, {_name(newer, 1 - self.axis)}" if other.get(self.axis) else words
 
     @property
     def sentence(self) -> str:
@@ -71,7 +71,7 @@ class SideBySide:
             some = [change for change in self.changes if change.kind in kinds]
             most = {_launch(change): change for change in reversed(some)}
             named = [
-                f"{' · '.join(_launch(change)[are_one:])} " * (unit == "launch")
+                f"{' · '.join(_launch(change)[are_one:]).rpartition('::')[2]} " * (unit == "launch")
                 + group_changes([change])[0].what
                 for change in some
                 if most[_launch(change)] is change
@@ -83,10 +83,12 @@ class SideBySide:
                 more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
                 words = "; ".join(name.replace("; ", ", ") for name in named[:_MOST_NAMED])
                 parts.append(f"{share}: {words}{more}")
-        if not parts:
-            parts = ["nothing changed enough to matter" if self.shown else "nothing changed"]
-        if untold := sum(change.kind in _UNTOLD for change in self.changes):
+        untold = sum(change.kind in _UNTOLD for change in self.changes)
+        if untold:
             parts.append(f"{plural(untold, 'config')} could not be determined")
+        if not parts:
+            nothing = "nothing changed" if self.changes else "no config is of both"
+            parts = [f"{nothing} enough to matter" if self.shown else nothing]
         for count, side in zip(self.alone, (self.older, self.newer), strict=True):
             if count:
                 parts.append(f"{plural(count, 'config')} only with {_name(side[0], self.axis)}")
@@ -215,7 +217,7 @@ def side_by_side_said(pair: SideBySide, launches: Mapping[str, str] = {}) -> lis
     same = [names[0] for names in distinct.values() if len(names) == 1]
     lifted = lifted_words([config for config, _ in entries])
     blocks: list[Block] = [say(" · ".join((*same, pair.title, *lifted)), Tone.HEAD)]
-    if len(distinct["launch"]) > 1:
+    if len(distinct["launch"]) > 1 == len(distinct["kernel"]):
         legend = {row.launch: launches[row.cell] for row in pair.newer if row.cell in launches}
         blocks += [say(f"{name}: {words}", Tone.FAINT) for name, words in legend.items()]
     shown = entries[:_MOST_ROWS]
@@ -262,12 +264,16 @@ def _table(entries: Sequence[_Entry], names: Sequence[str]) -> SaidGrid:
 def bisect_worst(
     pairs: Sequence[SideBySide], rows: Sequence[Row], words: SelectionOptions
 ) -> list[tuple[str, str]]:
-    """The command that says since when the worst of it is so; `words` chose the rows."""
+    """The command that says since when the worst of it is so.
+
+    `words` chose the rows; without a kernel they meant several.
+    """
     worst = [(pair.changes[0], pair) for pair in pairs if pair.changes]
     change, pair = min(worst, key=lambda entry: _gravity(entry[0]), default=(None, None))
     if change is None or pair is None or not change.kind.is_bad:
         return []
     row = next(row for row in pair.newer if row.cell == change.facts.cell)
+    words = replace(words, kernel=words.kernel or row.kernel)
     cell, axis, why = cell_words(row, rows, words), "target", "where else is the worst of it so?"
     more = _condition(change)
     if pair.axis != _TARGET:

@@ -170,6 +170,10 @@ def test_the_worst_is_bisected_between_the_two_versions() -> None:
     assert (found["--axis"], found["--good"], found["--bad"]) == ("triton", OLD, NEW)
     assert found["--while"] == "spill_stores>=4096"
     assert "--triton" not in line
+    # Of several kernels, its own is named.
+    rows = [row(OLD), row(NEW), *spills]
+    ((of_many, _),) = bisect_worst(side_by_side(rows), rows, SelectionOptions())
+    assert options(shlex.split(of_many))["--kernel"] == "k"
     # A failure is followed by its signature.
     failing = command([row(OLD), row(NEW, verdict=VerdictKind.PTXAS_ICE)])
     assert "--while" not in failing
@@ -212,3 +216,14 @@ def test_of_one_toolchain_targets_are_compared_but_not_by_their_occupancy() -> N
     assert options(command(rows))["--axis"] == "target"
     assert side_by_side(rows, of_targets=False) == []
     assert side_by_side(rows[:1]) == []
+
+
+def test_what_cannot_be_determined_is_neither_worse_nor_the_same() -> None:
+    unsupported = {"verdict": VerdictKind.UNSUPPORTED, "reason": "", "n_regs": None}
+    for rows in ([row(OLD, **unsupported), row(NEW)], [row(OLD), row(NEW, **unsupported)]):
+        (pair,) = side_by_side(rows)
+        assert pair.sentence.endswith(": 1 config could not be determined")
+        assert bisect_worst([pair], rows, SelectionOptions(kernel="k.py")) == []
+    other = [row(OLD), row(NEW, "main#2")]
+    (pair,) = side_by_side(other)
+    assert ": no config is of both. 1 config only with Triton 3.5.0" in pair.sentence
