@@ -10,7 +10,7 @@ from harness.bugs.life import stretch_words, stretches
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import FollowedFailure
-from harness.tables.rows import config_columns, differing, figure, grid_of, lifted_words, share
+from harness.tables.rows import config_columns, differing, grid_of, lifted_words, numbers_of, share
 from harness.tables.said import Block, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.tables.survivors import alike
 from harness.values.kernel import Config
@@ -155,12 +155,7 @@ def _grid(
     columns["verdict"] = [
         verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()) for row in rows
     ]
-    for title, name in (
-        ("regs", "n_regs"),
-        ("spill st", "spill_stores"),
-        ("spill ld", "spill_loads"),
-    ):
-        columns[title] = [figure(getattr(row, name)) for row in rows]
+    columns |= numbers_of(rows, "regs", "spill st", "spill ld")
     columns["occupancy"] = [share(row.occupancy) for row in rows]
     if condition:
         followed = FollowedFailure(condition=condition)

@@ -172,7 +172,12 @@ def columns_of(rows: Sequence[Row]) -> dict[str, list[str]]:
     columns |= {title: words for title, words in tools.items() if len(set(words)) > 1}
     columns |= config_columns([row.config for row in rows])
     columns["verdict"] = [row.verdict for row in rows]
-    return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
+    return columns | numbers_of(rows, *dict(_COLUMNS))
+
+
+def numbers_of(rows: Sequence[Row], *titles: str) -> dict[str, list[str]]:
+    """The columns of these titles, in the order of the table."""
+    return {title: [show(row) for row in rows] for title, show in _COLUMNS if title in titles}
 
 
 def _table(rows: Sequence[Row]) -> SaidGrid:

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import structs
 
 from harness.judging.ptxas.ptxas_options import lowers_optimisation
-from harness.tables.rows import differing, figure, heading_of, share
-from harness.tables.said import (
-    BLANK,
-    Block,
-    GridColumn,
-    SaidGrid,
-    SaidLine,
-    Tone,
-    say,
-    verdict_said,
-)
+from harness.tables.rows import differing, grid_of, heading_of, numbers_of, share
+from harness.tables.said import BLANK, Block, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.tables.summary import plural
 from harness.tables.survivors import survivors
 from harness.values.cell import executed_by
@@ -207,7 +198,8 @@ _TONES = {
 }
 
 
-_NUMBERS = {
+_SPARE = {
+    "numerics": 2,
     "regs": 5,
     "spill st": 1,
     "spill ld": 1,
@@ -216,7 +208,8 @@ _NUMBERS = {
     "shared": 1,
     "occupancy": 3,
 }
-"""The numbers of a candidate, and how spare each is: what a narrow terminal goes without."""
+_Entry: TypeAlias = tuple[str, str, Row, Candidate | None]
+"""The place in the order, what is changed, and what comes of it."""
 
 
 def workarounds_said(report: WorkaroundReport) -> list[Block]:
@@ -228,24 +221,27 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     if not report.is_needed:
         return [*parts, say("Nothing to work around: all compiled configs work.")]
     numbered = list(enumerate(report.candidates, start=1))
-    for_today = [(number, entry) for number, entry in numbered if entry.is_for_today]
-    others = [(number, entry) for number, entry in numbered if not entry.is_for_today]
-    times = _times(report, report.baseline, None)
     best = report.survivor
-    others_than_now = [best] if best and best.cell != report.baseline.cell else []
+    now = [report.baseline, *([best] if best and best.cell != report.baseline.cell else [])]
     # What both share stands in the heading.
-    both = [row.config for row in (report.baseline, *others_than_now)]
-    names = differing(both) if others_than_now else [*report.baseline.config]
-    now = f"now: {_config(report.baseline, names)}"
-    rows = [_line("", now, report.baseline, BLANK, times)]
-    for row in others_than_now:
-        times = _times(report, row, None)
-        rows.append(_line("", f"best you have: {_config(row, names)}", row, BLANK, times))
-    parts += [BLANK, say(_TODAY, Tone.HEAD), _grid(report, rows, for_today)]
+    names = differing([row.config for row in now]) if now[1:] else [*report.baseline.config]
+    today: list[_Entry] = [
+        ("", f"{words}: {_config(row, names)}", row, None)
+        for words, row in zip(("now", "best you have"), now, strict=False)
+    ]
+    for_today, others = (
+        [
+            (str(n), each.change, each.row, each)
+            for n, each in numbered
+            if each.is_for_today is is_it
+        ]
+        for is_it in (True, False)
+    )
+    parts += [BLANK, say(_TODAY, Tone.HEAD), _grid(report, [*today, *for_today])]
     if numbered and not for_today:
         parts.append(say("Nothing that was tried helps without a change of the source."))
     if others:
-        parts += [BLANK, say(_BEST, Tone.HEAD), _grid(report, [], others)]
+        parts += [BLANK, say(_BEST, Tone.HEAD), _grid(report, others)]
     if report.candidates:
         parts.append(say(_MEASURED if _timed(report) else _RANKING, Tone.FAINT))
         if executed_by(report.baseline.cell) == SASS:
@@ -270,65 +266,35 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     return parts
 
 
-def _grid(
-    report: WorkaroundReport,
-    before: Sequence[tuple[SaidLine, ...]],
-    candidates: Sequence[tuple[int, Candidate]],
-) -> SaidGrid:
-    columns = (
-        GridColumn(title="", is_number=True),
-        GridColumn(title="change", wraps=True),
-        GridColumn(title="verdict"),
-        GridColumn(title="numerics", spare=2),
-        *(GridColumn(title=title, is_number=True) for title in _timed(report)),
-        *(GridColumn(title=t, is_number=True, spare=spare) for t, spare in _NUMBERS.items()),
-    )
-    rows = list(before)
-    for number, candidate in candidates:
-        equivalence = candidate.numerics.known
-        word = say(equivalence.value, _TONES.get(equivalence, Tone.PLAIN))
-        times = _times(report, candidate.row, candidate)
-        rows.append(_line(str(number), candidate.change, candidate.row, word, times))
-    return SaidGrid(columns=columns, rows=tuple(rows))
+def _grid(report: WorkaroundReport, entries: Sequence[_Entry]) -> SaidGrid:
+    ranks, changes, rows, candidates = zip(*entries, strict=True)
+    columns: dict[str, Sequence[str | SaidLine]] = {"": ranks, "change": changes}
+    columns["verdict"] = [verdict_said(row.verdict) for row in rows]
+    known = [each and each.numerics.known for each in candidates]
+    columns["numerics"] = [say(word or "", _TONES.get(word, Tone.PLAIN)) for word in known]
+    if _timed(report):
+        columns["ms"] = [f"{row.time_ms.median:.3f}" if row.time_ms else "-" for row in rows]
+        columns["faster"] = [_faster(each.speedup if each else None) for each in candidates]
+    columns |= numbers_of(rows, "regs", "spill st", "spill ld")
+    spilled = map(spill_bytes_per_block, rows)
+    columns["spill/block"] = ["-" if n is None else f"{n / 1024:,.0f} KiB" for n in spilled]
+    columns |= numbers_of(rows, "tmem", "shared")
+    columns["occupancy"] = [share(row.occupancy) for row in rows]
+    return grid_of(columns, _SPARE, ("change", "numerics"))
 
 
 def _config(row: Row, names: Sequence[str]) -> str:
     return ", ".join(f"{name}={row.config.get(name, 'none')}" for name in names) or "default"
 
 
-def _timed(report: WorkaroundReport) -> tuple[str, ...]:
+def _timed(report: WorkaroundReport) -> bool:
     rows = [report.baseline, *(candidate.row for candidate in report.candidates)]
-    return ("ms", "faster") if any(row.time_ms for row in rows) else ()
+    return any(row.time_ms for row in rows)
 
 
-def _times(report: WorkaroundReport, row: Row, candidate: Candidate | None) -> list[str]:
-    if not _timed(report):
-        return []
-    speedup = candidate.speedup if candidate else None
-    faster = f"{speedup.times:.2f}x" if speedup and speedup.times else "-"
-    if speedup and speedup.is_ambiguous:
-        faster += " ambiguous"
-    return [f"{row.time_ms.median:.3f}" if row.time_ms else "-", faster]
-
-
-def _line(
-    rank: str, change: str, row: Row, numerics: SaidLine, times: Sequence[str]
-) -> tuple[SaidLine, ...]:
-    spilled = spill_bytes_per_block(row)
-    numbers = (
-        *(figure(value) for value in (row.n_regs, row.spill_stores, row.spill_loads)),
-        "-" if spilled is None else f"{spilled / 1024:,.0f} KiB",
-        figure(row.tmem_size),
-        figure(row.shared),
-        share(row.occupancy),
-    )
-    return (
-        say(rank),
-        say(change),
-        verdict_said(row.verdict),
-        numerics,
-        *map(say, (*times, *numbers)),
-    )
+def _faster(speedup: Speedup | None) -> str:
+    words = f"{speedup.times:.2f}x" if speedup and speedup.times else "-"
+    return f"{words} ambiguous" if speedup and speedup.is_ambiguous else words
 
 
 def _patch(patch: Patch) -> list[Block]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from harness.tables.rows import config_columns, figure, grid_of, lifted_words, share
+from harness.tables.rows import config_columns, figure, grid_of, lifted_words, numbers_of, share
 from harness.tables.said import BLANK, Block, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.tables.survivors import alike
 from harness.values.row import SCHEMA, Row
@@ -240,7 +240,7 @@ def _grid(
     columns: dict[str, Sequence[str | SaidLine]] = {"rank": list(numbers)} if is_measured else {}
     columns |= config_columns(configs)
     columns["verdict"] = [verdict_said(row.verdict) for row in rows]
-    columns["regs"] = [figure(row.n_regs) for row in rows]
+    columns |= numbers_of(rows, "regs")
     columns["spilled"] = [figure(row.spills) for row in rows]
     columns["occupancy"] = [share(row.occupancy) for row in rows]
     if is_measured:
