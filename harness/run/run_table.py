@@ -13,18 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.run.judging import as_document
-from harness.tables.rows import suspect_lines
-from harness.tables.said import (
-    BLANK,
-    Block,
-    Counted,
-    GridColumn,
-    SaidGrid,
-    SaidLine,
-    Tone,
-    say,
-    verdict_said,
-)
+from harness.tables.rows import config_columns, figure, grid_of, lifted_words, suspect_lines
+from harness.tables.said import BLANK, Block, Counted, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.tables.summary import plural
 from harness.tables.survivors import common_ground
 from harness.values.execution import Agreement, RunRow, TraceFacts, TraceStep
@@ -255,28 +245,25 @@ def times_said(rows: Sequence[RunRow], device: str) -> list[Block]:
             launches.setdefault(key, []).append((row, row.time_ms))
     parts: list[Block] = []
     for place, times in launches.items():
-        heading = " · ".join((*place, device))
+        config = lifted_words([row.config for row, _ in times])
+        heading = " · ".join((*place, *config, device))
         parts += [say(f"{heading}, times measured", Tone.HEAD), _grid(times), BLANK]
     return parts
 
 
 def _grid(times: list[tuple[RunRow, TimeMs]]) -> SaidGrid:
-    titles = ("median ms", "min", "q3", "runs", "SM MHz", "times the best")
-    columns = (
-        GridColumn(title="config", wraps=True, folds=True),
-        *(GridColumn(title=title, is_number=True) for title in titles),
-        GridColumn(title=""),
-    )
+    """The fastest first; of a config, what the others have in another way."""
     ordered = sorted(times, key=lambda pair: pair[1].median)
     best = ordered[0][1]
-    return SaidGrid(columns=columns, rows=tuple(_line(*pair, best) for pair in ordered))
-
-
-def _line(row: RunRow, time: TimeMs, best: TimeMs) -> tuple[SaidLine, ...]:
-    config = ",".join(f"{name}={value}" for name, value in row.config.items())
-    words = " ".join(filter(None, (config, _tool(row))))
-    apart = "" if time is best else _WORDS[compare_times(best, time)]
-    clock = "-" if time.sm_mhz is None else f"{time.sm_mhz:,}"
-    numbers = (f"{time.median:.4f}", f"{time.min:.4f}", f"{time.q3:.4f}", str(time.samples), clock)
-    ratio = f"{time.median / best.median:.2f}" if best.median else "-"
-    return tuple(map(say, (words, *numbers, ratio, apart)))
+    columns: dict[str, Sequence[str]] = dict(config_columns([row.config for row, _ in ordered]))
+    columns["cubin"] = [_tool(row) for row, _ in ordered]
+    columns["median ms"] = [f"{time.median:.4f}" for _, time in ordered]
+    columns["min"] = [f"{time.min:.4f}" for _, time in ordered]
+    columns["q3"] = [f"{time.q3:.4f}" for _, time in ordered]
+    columns["runs"] = [str(time.samples) for _, time in ordered]
+    columns["SM MHz"] = [figure(time.sm_mhz) for _, time in ordered]
+    columns["times the best"] = [
+        f"{time.median / best.median:.2f}" if best.median else "-" for _, time in ordered
+    ]
+    columns[""] = ["" if t is best else _WORDS[compare_times(best, t)] for _, t in ordered]
+    return grid_of(columns, {"runs": 3, "SM MHz": 3, "q3": 4, "min": 4}, ("cubin", ""))

@@ -219,7 +219,7 @@ def test_of_one_toolchain_targets_are_compared_but_not_by_their_occupancy() -> N
 
 
 def test_what_cannot_be_determined_is_neither_worse_nor_the_same() -> None:
-    unsupported = {"verdict": VerdictKind.UNSUPPORTED, "reason": "", "n_regs": None}
+    unsupported: dict[str, Any] = {"verdict": VerdictKind.UNSUPPORTED, "reason": "", "n_regs": None}
     for rows in ([row(OLD, **unsupported), row(NEW)], [row(OLD), row(NEW, **unsupported)]):
         (pair,) = side_by_side(rows)
         assert pair.sentence.endswith(": 1 config could not be determined")
