@@ -14,9 +14,11 @@ from harness.judging.answers import COULD_NOT_TELL, works
 from harness.site.squares import (
     Tally,
     ToolchainKey,
+    failing,
     kernel_page,
     toolchain_of_cell,
     toolchains_in_order,
+    working,
 )
 from harness.tables.said import Tone
 from harness.tables.summary import plural
@@ -194,9 +196,9 @@ class Overview:
                 fails = {
                     toolchain: count
                     for toolchain, verdicts in row.items()
-                    if (count := _failures(verdicts) - self.known[kernel, target, toolchain]) > 0
+                    if (count := failing(verdicts) - self.known[kernel, target, toolchain]) > 0
                 }
-                dead = [toolchain for toolchain in fails if not _working(row[toolchain])]
+                dead = [toolchain for toolchain in fails if not working(row[toolchain])]
                 if dead:
                     tools = "" if len(dead) == len(row) else f" with {len(dead)} toolchains"
                     tools = f" with {dead[0].words}" if tools and len(dead) == 1 else tools
@@ -225,7 +227,7 @@ class Overview:
             ("undetermined", sum(n for kind, n in self.verdicts.items() if kind.tells_nothing)),
         )
         count = len({kernel for kernels in self.matrix.values() for kernel in kernels})
-        works = f"{_working(self.verdicts):,} of {self.verdicts.total():,} cells"
+        works = f"{working(self.verdicts):,} of {self.verdicts.total():,} cells"
         others = "".join(f"; {name}: {cells:,}" for name, cells in parts if cells)
         return f"Nothing is broken: {works} work, in {plural(count, 'kernel')}{others}.", Tone.GOOD
 
@@ -266,20 +268,12 @@ class Overview:
         yield from self.entries
 
 
-def _failures(verdicts: Mapping[VerdictKind, int]) -> int:
-    return sum(count for kind, count in verdicts.items() if kind.is_failure)
-
-
-def _working(verdicts: Mapping[VerdictKind, int]) -> int:
-    return sum(count for kind, count in verdicts.items() if kind.compiles)
-
-
 def _dead_since(nights: Sequence[tuple[int, Tally]], place: tuple[str, str]) -> int:
     """The first of the last runs in a row in which nothing works there; 0 where there is none."""
     since = 0
     for run, tally in nights:
         if place in tally:
-            if _working(tally[place]) or not _failures(tally[place]):
+            if working(tally[place]) or not failing(tally[place]):
                 break
             since = run
     return since

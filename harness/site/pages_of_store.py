@@ -270,7 +270,7 @@ class _Writer:
             f"rows-{squares.slug(kernel, target)}-{number + 1}.html"
             for number in range(-(-len(cells) // ROWS))
         ]
-        home = squares.kernel_page(kernel, target)
+        home, names = squares.kernel_page(kernel, target), squares.vary(cells)
         by_launch: dict[str, list[BugFacts]] = defaultdict(list)
         for facts in cells:
             by_launch[facts.launch].append(facts)
@@ -312,8 +312,8 @@ class _Writer:
                 previous=files[index - 1],
                 next=files[(index + 1) % len(files)],
                 rows=part,
-                names=squares.vary(cells),
-                same=squares.same_words(cells),
+                names=names,
+                same=squares.same_words(cells, names),
             )
 
     async def _live(self, record: ResultRecord) -> Live | None:
@@ -422,11 +422,10 @@ class _Writer:
                 changes = compare_runs(self.store, older.id, night.id, matrix, only=self.only)
             changes = changes if older else None
             counted = Night.of(night.id, night.started, night.finished or night.started, changes)
-            looked = [
-                (group, *self._look(group, night if not at else None))
-                for group in (group_changes(changes.changes)[:_MOST_GROUPS] if changes else ())
-            ]
-            total = len(group_changes(changes.changes)) if changes else 0
+            groups = group_changes(changes.changes) if changes else []
+            total = len(groups)
+            latest = night if not at else None
+            looked = [(group, *self._look(group, latest)) for group in groups[:_MOST_GROUPS]]
             said: dict[str, Any] = {
                 "night": counted,
                 "older": older and (older.id, day_of(older.started), at + 1 < _MOST_NIGHTS),

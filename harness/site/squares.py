@@ -158,9 +158,8 @@ def parts_of(facts: BugFacts, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(values.get(name, "") for name in names)
 
 
-def same_words(cells: Sequence[BugFacts]) -> str:
-    """What the configs of all cells have alike; "" for nothing."""
-    names = vary(cells)
+def same_words(cells: Sequence[BugFacts], names: Sequence[str]) -> str:
+    """What the configs of all cells have alike: all but the options that vary; "" for nothing."""
     parts = Config.of(dict(cells[0].config)).parts
     return ", ".join("=".join(part) for part in parts if part[0] not in names)
 
@@ -192,7 +191,7 @@ def config_grid(
         lines=tuple(line(label, of) for label, of in by_config.items() if label in labels),
         left_out=left_out if hidden else "",
         heads=tuple(name.removeprefix("num_") for name in names) or ("config",),
-        same=same_words(cells),
+        same=same_words(cells, names),
     )
 
 
@@ -279,9 +278,18 @@ def nights_grid(
     )
 
 
+def working(verdicts: Mapping[VerdictKind, int]) -> int:
+    """How many cells work, of those with each verdict."""
+    return sum(count for kind, count in verdicts.items() if kind.compiles)
+
+
+def failing(verdicts: Mapping[VerdictKind, int]) -> int:
+    """How many fail."""
+    return sum(count for kind, count in verdicts.items() if kind.is_failure)
+
+
 def _square_of_night(verdicts: Counter[VerdictKind], href: str, *, is_worse: bool) -> Square:
-    works = sum(count for kind, count in verdicts.items() if kind.compiles)
-    fails = sum(count for kind, count in verdicts.items() if kind.is_failure)
+    works, fails = working(verdicts), failing(verdicts)
     poor = [kind.value for kind in verdicts if kind.facts.is_poor]
     tone = Tone.POOR if is_worse or fails or poor else Tone.GOOD
     if not works:
@@ -302,6 +310,5 @@ def _square_of_many(verdicts: Counter[VerdictKind], href: str) -> Square:
         return verdict.is_failure, verdict.tells_nothing, verdicts[verdict]
 
     worst = max(verdicts, key=weight)
-    works = sum(count for verdict, count in verdicts.items() if verdict.compiles)
     words = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
-    return verdict_square(worst, words, href, f"{works:,}/{verdicts.total():,}")
+    return verdict_square(worst, words, href, f"{working(verdicts):,}/{verdicts.total():,}")
