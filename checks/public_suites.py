@@ -3,7 +3,7 @@
     python checks/public_suites.py [--sm SM] [--timeout SECONDS] [WORD ...]
 
 Fetches the sources by version and sha256, runs each file of tests (or those whose path has one of
-the words) as it is, and prints the tables of docs/pytest.md.
+the words) as it is, and prints the tables of docs/measured/public-tests.md.
 """
 
 from __future__ import annotations

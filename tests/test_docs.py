@@ -100,7 +100,7 @@ def test_every_verb_shows_an_example(name: str) -> None:
 def commands_shown(text: str) -> list[str]:
     """The commands of all blocks of code, and those of tables."""
     text = text.replace("\\\n", " ")
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
     lines += re.findall(r"\| `(triage [^`]*)` \|$", text, flags=re.MULTILINE)
     return [line for line in lines if line.startswith("triage ")]
