@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from msgspec import structs
+from rich.console import Console
 from test_workarounds import HOME, ORIGIN, config, row
 
 from harness.judging.ptxas.ptxas_options import OPTIONS
 from harness.tables.said import SaidGrid, SaidLine
+from harness.tables.terminal import for_terminal
 from harness.workaround.result import (
     Candidate,
     Equivalence,
@@ -78,3 +82,31 @@ def test_two_short_lists_say_what_is_for_today_and_what_is_best() -> None:
     assert [each["rank"] for each in document] == [1, 2]
     assert [each["evidence"]["list"] for each in document] == ["today", "best"]
     assert [each["evidence"]["measured"] for each in document] == [None, None]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_is_changed_can_be_read_beside_long_numbers(width: int) -> None:
+    large = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64}
+    now = structs.replace(
+        row("out_of_resources", 123_456),
+        config={**large, "num_warps": 4, "num_stages": 4},
+        tmem_size=544,
+        shared=294_944,
+        occupancy=0.0625,
+        threads=128,
+    )
+    best = structs.replace(now, cell="other", config={**large, "num_warps": 8, "num_stages": 3})
+    report = WorkaroundReport(
+        baseline=now, survivor=best, listed=(now,), candidates=(WARPS, CHUNK), patch=None
+    )
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(for_terminal(workarounds_said(report)))
+    text = capture.get()
+    # What both share stands once, in the heading.
+    assert " ".join(text.split()).count("BLOCK_M=128") == 1
+    for words in ("now: num_warps=4,", "num_stages=4", "num_warps=8,", "294,944", "123,456"):
+        assert words in text
+    assert all(len(line) <= width for line in text.splitlines() if "compiled" not in line)
+    _, _, left_out = text.partition("left out for width:")
+    assert ("occupancy" in left_out) == (width == 80)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -146,3 +147,24 @@ def test_the_published_figures_are_those_of_the_measured_times(name: str) -> Non
     for launch in report.launches:
         times = [each.time.median for each in launch.configs if each.time]
         assert times == sorted(times)
+
+
+def test_without_times_no_place_is_printed_and_configs_have_columns() -> None:
+    def one(warps: int, stages: int, spilled: int) -> RankedConfig:
+        made = config(f"{warps}-{stages}", spilled=spilled)
+        values: dict[str, Any] = {"BLOCK_M": 128, "num_warps": warps, "num_stages": stages}
+        return RankedConfig(row=structs.replace(made.row, config=values))
+
+    configs = [one(warps, stages, 8 * warps) for warps in (4, 8) for stages in (2, 3)]
+    head, _, grid, *_ = ranks_said(RankReport(launches=[ordered(*configs)]))
+    assert isinstance(head, SaidLine)
+    assert isinstance(grid, SaidGrid)
+    assert head.text == "k · default · sm_90a · BLOCK_M=128 · num_stages=2|3"
+    titles = [column.title for column in grid.columns]
+    assert titles == ["warps", "verdict", "regs", "spilled", "occupancy"]
+    assert [line[0].text for line in grid.rows] == ["4", "8"]
+    # Where a GPU has timed them, each has its rank and a line.
+    timed = [RankedConfig(row=structs.replace(each.row, time_ms=TIME)) for each in configs]
+    _, _, grid, *_ = ranks_said(RankReport(launches=[ordered(*timed)]))
+    assert isinstance(grid, SaidGrid)
+    assert [line[0].text for line in grid.rows] == ["1", "2", "3", "4"]
