@@ -4,6 +4,7 @@ Example:
   triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,maxnreg=none
   triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
   triage compile --kernel 'mamba2_*' --sm 80 --sm 90a --sm 100a --sm 120a
+  triage compile my_kernel.py --sm 90a --triton 3.5.0 --triton 3.9.0
 
 Exit code 0: every config compiles. 1: some do not work. 4: some could not be determined.
 """
@@ -73,7 +74,8 @@ class _CompileOptions(Options, rules=[exclusive("--json", "--markdown")]):
 def command(options: _CompileOptions) -> int:
     """Compile every config of a kernel and report the result of each.
 
-    A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
+    A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Several
+    versions or targets are compared, what got worse first. Needs no GPU.
     "ok" means compiled and within the target's limits; nothing has been run.
     """
     status = status_console()
