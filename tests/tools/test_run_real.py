@@ -128,7 +128,10 @@ def test_a_tensor_of_eight_bit_floats_is_compared(module_triage: Triage) -> None
 def test_what_the_target_would_not_launch_is_not_executed(module_triage: Triage) -> None:
     words = ["--kernel", str(HERE / "kernels" / "too_large.py"), "--sm", "90a"]
     rows = run(module_triage, *words, "--triton", "3.6.0", code=4)
-    assert {row["config"]["num_stages"]: row["run"] for row in rows} == {2: "as_interpreted", 6: "not_run"}
+    assert {row["config"]["num_stages"]: row["run"] for row in rows} == {
+        2: "as_interpreted",
+        6: "not_run",
+    }
     refused = next(row for row in rows if row["run"] == "not_run")
     cells = module_triage.compile(*words, "--triton", "3.6.0", code=1)["cells"]
     judged = next(cell for cell in cells if cell["config"]["num_stages"] == 6)
