@@ -104,7 +104,7 @@ async def cross(
 @dataclass(slots=True, kw_only=True)
 class _Case:
     state: BlameState
-    executor: OnEmulator
+    executor: OnEmulator[RecordedLaunch]
     cell: PlannedCell
     focus: FollowedFailure
     results: dict[CellId, Evaluated]

@@ -1,4 +1,4 @@
-"""What a file of PTX is launched with, as options say it."""
+"""What a file of PTX or CUDA C++ is launched with, as options say it."""
 
 from __future__ import annotations
 

@@ -53,6 +53,7 @@ from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_r
 from harness.run.gpu.gpu_batch import LIMIT, REPEATS, GpuBatch
 from harness.run.gpu.packing import inspect_pack
 from harness.run.gpu.raw_cubin import run_cubin
+from harness.run.named_launch import takes_inputs
 from harness.run.raw import RawInputs, RawReport, run_ptx
 from harness.run.run_table import (
     measured_said,
@@ -251,8 +252,8 @@ def command(options: _RunOptions) -> int:
     With --on sass, what ptxas makes of the PTX is executed beside it, without a GPU: a cubin that
     alone computes something else is accused.
 
-    A file of PTX, or a cubin, is executed on inputs that you name; what you leave out is guessed,
-    and said.
+    A file of PTX or CUDA C++, or a cubin, is executed on inputs that you name; what you leave out
+    is guessed, and said.
     """
     name, gpu, inputs = options.words.kernel, options.gpu, options.inputs
     if gpu.inspect or gpu.results:
@@ -278,11 +279,12 @@ def command(options: _RunOptions) -> int:
 
 
 def _run_kernels(options: _RunOptions) -> int:
-    options.inputs.refuse()
     if options.dump:
         raise UsageError("--out is for a file of PTX")
     budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
     selections = select_named(options.words)
+    if not all(map(takes_inputs, selections)):
+        options.inputs.refuse("a file of PTX or of CUDA C++")
     survey = SamplePolicy(options.words, "run", "executed")
     with open_results() as store, narrating("executing") as tell:
         report = run_to_the_end(
@@ -295,6 +297,7 @@ def _run_kernels(options: _RunOptions) -> int:
                 tell,
                 follow=options.follow,
                 survey=survey,
+                given=options.inputs.named,
             )
         )
     print_remarks(*report.notes, *report.failures)

@@ -47,8 +47,10 @@ class FrontEnd(Versions[Compiler]):
     lowers a kernel through, in order, whatever the target. `options` of a config leave the kernel's
     meaning alone. `levels` are those at which a kernel can be reduced besides what the assembler
     takes, and `source_form` is how it writes one as a file, where it can. One that `interprets` is
-    an `InterpretedFrontEnd`, which runs its launches with values. `patches`: its kernels are Python
-    with a tuner, whose source a patch can change. `back_ends` are all that `back_end` may name.
+    an `InterpretedFrontEnd`, which runs its launches with values; one that `takes_inputs` has files
+    that launch nothing, whose kernels are executed on inputs that the user names. `patches`: its
+    kernels are Python with a tuner, whose source a patch can change. `back_ends` are all that
+    `back_end` may name.
     `issue_fields` are the headings of its form of an issue, which the template `report/KIND.md.j2`
     fills; none where it has no form of its own.
     """
@@ -62,6 +64,7 @@ class FrontEnd(Versions[Compiler]):
     source_form: SourceForm | None = None
     issue_fields: tuple[str, ...] = ()
     interprets: bool = False
+    takes_inputs: bool = False
     patches: bool = False
 
     def back_end(self, target: Target) -> BackEnd:
@@ -75,6 +78,19 @@ class FrontEnd(Versions[Compiler]):
             UsageError: it cannot be read, or holds no such kernel.
         """
         raise UsageError(f"{path}: {self.title} kernels are captured from Python files ({kernel})")
+
+    def parameters(self, path: Path, kernel: str) -> dict[str, str]:
+        """The names of the parameters of a kernel of a file, in order; empty where it is not known.
+
+        Each with the type of the elements that it points to, as `--buffer` spells it, or "".
+        """
+        return {}
+
+    async def plainer(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> Mapping[str, Kept[Lowering]]:
+        """The same record, lowered with less of the compiler's own optimisation: by its options."""
+        return {}
 
     def builds_beside(self, compilers: Sequence[Compiler]) -> list[Version]:
         """All versions of the other distributions of this compiler that these come from."""

@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -28,8 +28,8 @@ from harness.run.launch import (
     waits_for_others,
     why_refused,
 )
-from harness.run.recorded_launch import RecordedLaunch, lower_cell
-from harness.run.references import Another
+from harness.run.recorded_launch import lower_cell
+from harness.run.references import Another, EmulatedSource
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError
@@ -105,6 +105,8 @@ class Executor(ABC):
         return (await self.execute(bench, cell, **more)).evaluated
 
 
+S = TypeVar("S", bound=EmulatedSource)
+
 NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
 """What a driver refuses: no emulator launches it either."""
 
@@ -117,13 +119,13 @@ class _Trail:
 
 
 @dataclass(slots=True, kw_only=True)
-class OnEmulator(Executor):
+class OnEmulator(Executor, Generic[S]):
     """Executes the PTX of cells of one launch on the emulator.
 
     `follow`, where a value is to be followed, gets what was executed and how it is judged.
     """
 
-    source: RecordedLaunch
+    source: S
     follow: Follow | None = None
 
     async def execute(
@@ -147,7 +149,7 @@ class OnEmulator(Executor):
                 measured = self.source.bench.store.executions(str(replace(cell.cell, on=GPU)))
                 judgement = beside_gpu(judgement, measured, evidence.launch.emulation.ptx)
             if trail.lowering and not instead:
-                words = await self.source.other_code(cell, trail.lowering)
+                words = await self.source.remark(cell, trail.lowering)
                 reason = "; ".join(filter(None, (judgement.reason, words)))
                 judgement = dataclasses.replace(judgement, reason=reason)
         except EmptyGridError as error:
@@ -205,7 +207,7 @@ class OnEmulator(Executor):
         if self.follow:
 
             async def beside(another: Another) -> Emulation:
-                return await (await source.references_of(cell, like)).beside(another)
+                return await source.beside(cell, another, like)
 
             trail.trace = await self.follow(mine, evidence, beside)
         return evidence
@@ -237,7 +239,7 @@ def executed_of(
         cell,
         judgement,
         on=EMULATOR,
-        triton=compiler.version if compiler else None,
+        triton=compiler.version if compiler and compiler.kind == TRITON else None,
         ptx_sha256=ptx,
         printed=next((ran.printed for ran in runs if ran.printed), ()),
         instructions_run=sum(ran.executed for ran in executed) or None,

@@ -23,6 +23,7 @@ from harness.run.executing import Executed, Executor, Follow, OnEmulator, keep_e
 from harness.run.gpu.evaluating import OnCubins
 from harness.run.gpu.sass_emulator import destination_of
 from harness.run.inputs import PLAIN_TARGET, LaunchSource, find_variant, visible
+from harness.run.named_launch import NamedLaunch, takes_inputs
 from harness.run.raw import RawInputs, inputs_of, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.run.schedules import INSTRUCTIONS, default_trials
@@ -39,6 +40,7 @@ from harness.values.execution import (
     RunRow,
     SameProgram,
 )
+from harness.values.kernel import Repro
 from harness.values.outcome import LaunchFacts
 from harness.values.toolchain import EMULATOR, SASS, takes_cubins
 
@@ -75,7 +77,7 @@ def executor_on(
     if takes_cubins(on):
         place = destination_of(on, runner, tell)
         return OnCubins(bench=bench, source=source, destination=place, tell=tell, command=command)
-    assert isinstance(source, RecordedLaunch), "`run_ptx` executes files of PTX"
+    assert isinstance(source, RecordedLaunch | NamedLaunch), "`run_ptx` executes files of PTX"
     return OnEmulator(source=source, follow=follow)
 
 
@@ -135,12 +137,13 @@ async def run_selections(
     heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
     follow: Follow | None = None,
     survey: SamplePolicy | None = None,
+    given: Callable[[Repro], RawInputs] = inputs_of,
 ) -> RunReport:
     """Execute the PTX of every cell of the selections on small real inputs.
 
     `tell` hears what is done next, in words; `heard` each row as soon as it is known. `follow`
     follows a value of each. A `survey` chooses cells; one of a launch whose values the file refuses
-    is never left out.
+    is never left out. `given` are the inputs of kernels whose files launch nothing.
 
     Raises:
         EmptySelectionError: no config matches the filter.
@@ -152,7 +155,8 @@ async def run_selections(
     # Kernels of one launch file are interpreted in one run of it.
     together: dict[object, list[str]] = {}
     for selection in selections:
-        require_values(selection)
+        if not takes_inputs(selection):
+            require_values(selection)
         names = together.setdefault(selection.repro.file, [])
         names.append(selection.repro.kernel or "*")
     done: dict[int, RunRow] = {}
@@ -172,15 +176,25 @@ async def run_selections(
 
         for selection in selections:
             for launch in selection.launches:
-                source = RecordedLaunch(
+                small = replace(selection, launches=(small_launch(selection, launch),))
+                source: RecordedLaunch | NamedLaunch = RecordedLaunch(
                     bench=bench,
-                    selection=replace(selection, launches=(small_launch(selection, launch),)),
+                    selection=small,
                     tell=tell,
                     is_voted=True,
                     kernels=together[selection.repro.file],
                     trials=trials,
                     budget=budget,
                 )
+                if takes_inputs(selection):
+                    source = NamedLaunch(
+                        bench=bench,
+                        selection=small,
+                        tell=tell,
+                        inputs=given(selection.repro),
+                        trials=trials,
+                        budget=budget,
+                    )
                 executor = executor_on(EMULATOR, bench, source, tell, follow=follow)
                 for place in places_of(source.selection):
                     session = None
@@ -190,7 +204,9 @@ async def run_selections(
                         session = plan.session
                         notes += (*plan.notes, *plan.warnings)
                         refused, checks = list[PlannedCell](), dict[str, Checked]()
-                        if launch.spec.file:
+                        if isinstance(source, NamedLaunch):
+                            pass
+                        elif launch.spec.file:
                             words = "its arguments are guessed by their types, and one program runs"
                             notes.append(f"{selection.repro.name}: {words}")
                         else:
@@ -210,6 +226,7 @@ async def run_selections(
                         rows += [row for _, row in sorted(done.items())]
                         for opened in filter(None, {session, *source.sessions()}):
                             await bench.sessions.close(opened)
+                notes += source.notes
                 for inputs in source.recordings:
                     notes += [f"with values: {line}" for line in inputs.tests]
                     notes += [

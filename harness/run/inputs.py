@@ -452,7 +452,8 @@ class EntryError(ValueError):
 class EntryParameter:
     """A parameter: its PTX type without the dot, its size in bytes, `count` elements if an array.
 
-    `is_pointer`: declared with `.ptr`. Compilers leave that out as often as not.
+    `is_pointer`: declared with `.ptr`. Compilers leave that out as often as not. `alias` is its
+    name in the source, and `element` the type of what it points to there, where that is known.
     """
 
     name: str
@@ -460,6 +461,8 @@ class EntryParameter:
     size: int
     count: int | None = None
     is_pointer: bool = False
+    alias: str = ""
+    element: str = ""
 
     @property
     def words(self) -> str:
@@ -474,6 +477,16 @@ class Entry:
     name: str
     parameters: tuple[EntryParameter, ...]
     block: tuple[int, int, int] | None
+
+    def named(self, names: Mapping[str, str]) -> Entry:
+        """The entry with the names of a source, in order, each with the type of its elements."""
+        if len(names) != len(self.parameters):
+            return self
+        parameters = (
+            replace(parameter, alias=alias, element=element, is_pointer=bool(element))
+            for parameter, (alias, element) in zip(self.parameters, names.items(), strict=True)
+        )
+        return replace(self, parameters=tuple(parameters))
 
 
 def read_entry(ptx: str, name: str | None = None) -> Entry:

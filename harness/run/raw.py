@@ -106,7 +106,7 @@ class RawArgument:
         """As the option that would say so."""
         if self.buffer:
             return f"--buffer {self.buffer}"
-        return f"--scalar {self.parameter.name}={self.scalar}"
+        return f"--scalar {self.parameter.alias or self.parameter.name}={self.scalar}"
 
 
 def read_buffer(text: str) -> BufferWords:
@@ -169,6 +169,7 @@ def assign(
         UsageError: more is given than there are parameters, or one is named twice.
     """
     parameters = {parameter.name: parameter for parameter in entry.parameters}
+    known = {parameter.alias: parameter for parameter in entry.parameters} | parameters
     pointed = _pointed(entry, ptx)
     arguments: dict[str, RawArgument] = {}
     options: list[tuple[str, BufferWords | None, str]] = [
@@ -177,8 +178,8 @@ def assign(
     ]
 
     def by_name(name: str) -> EntryParameter | None:
-        if name in parameters or not _NUMBER.fullmatch(name):
-            return parameters.get(name)
+        if name in known or not _NUMBER.fullmatch(name):
+            return known.get(name)
         return next(iter(entry.parameters[int(name) :]), None)
 
     # Names of the user's own take the parameters that are left.
@@ -195,7 +196,7 @@ def assign(
         rest = [free for free in entry.parameters if free.name not in arguments]
         takes = [p for p in rest if (_may_point(p) if buffer else p.name not in pointed)]
         if not parameter and not takes:
-            names = ", ".join(parameters) or "none"
+            names = ", ".join(one.alias or one.name for one in entry.parameters) or "none"
             raise UsageError(f"{name}: no parameter of {entry.name} is left; it has {names}")
         parameter = parameter or takes[0]
         arguments[parameter.name] = RawArgument(
@@ -247,7 +248,10 @@ def _pointed(entry: Entry, ptx: str) -> dict[str, str]:
 def _guess(parameter: EntryParameter, pointed: str | None, threads: int) -> RawArgument:
     if pointed:
         buffer = BufferWords(
-            name=parameter.name, type=pointed, count=_GUESSED_ELEMENTS, fill="random"
+            name=parameter.alias or parameter.name,
+            type=parameter.element or pointed,
+            count=_GUESSED_ELEMENTS,
+            fill="random",
         )
         return RawArgument(name=parameter.name, parameter=parameter, buffer=buffer, is_guess=True)
     if parameter.count is not None:
@@ -612,8 +616,9 @@ def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: l
     for argument in assign(entry, text, inputs.buffers, inputs.scalars, prod(grid) * prod(block)):
         if argument.is_guess:
             notes.append(f"guessed: {argument.words}")
-        elif argument.name != argument.parameter.name:
-            notes.append(f"{argument.name} is the parameter {argument.parameter.name}")
+        elif argument.name not in (argument.parameter.name, argument.parameter.alias):
+            known = argument.parameter.alias or argument.parameter.name
+            notes.append(f"{argument.name} is the parameter {known}")
         if argument.buffer is None:
             is_null = argument.scalar == "null"
             raw = None if is_null else pack_scalar(argument.parameter, argument.scalar)

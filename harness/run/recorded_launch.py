@@ -23,10 +23,9 @@ from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES
 from harness.run.emulating import emulate
-from harness.run.emulator_jobs import Emulated, RunTrial
+from harness.run.emulator_jobs import Emulated, Emulation, RunTrial
 from harness.run.inputs import (
     PLAIN_TARGET,
-    LaunchSource,
     find_variant,
     guessed_launch,
     launch_of,
@@ -35,7 +34,13 @@ from harness.run.inputs import (
 )
 from harness.run.judging import judge
 from harness.run.launch import Launch, NotRunError, RunEvidence, evidence_of
-from harness.run.references import REFERENCE_FILE, CellReferences, References
+from harness.run.references import (
+    REFERENCE_FILE,
+    Another,
+    CellReferences,
+    EmulatedSource,
+    References,
+)
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.cell import CellId, same_place
 from harness.values.errors import TriageError, UsageError
@@ -57,8 +62,11 @@ def require_values(selection: Selection) -> None:
     compiler = front_end(repro.front_end)
     if not repro.ptx and not compiler.interprets:
         stage = "ptx" if "ptx" in compiler.stages else "cubin"
+        how = "cannot be run with values"
+        if compiler.takes_inputs:
+            how = "are run with values by `triage run` alone, and on --on emulator"
         raise UsageError(
-            f"{repro.name}: launches of {compiler.title} cannot be run with values; a cell's "
+            f"{repro.name}: launches of {compiler.title} {how}; a cell's "
             f"{stage} can, on inputs that you name: `triage compile` lists the cells, "
             f"`triage show CELL --stage {stage} > k.{stage}`, `triage run k.{stage} --buffer ...`"
         )
@@ -93,7 +101,7 @@ async def lower_cell(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedLaunch(LaunchSource):
+class RecordedLaunch(EmulatedSource):
     """The cells of a selection's first launch, at the sizes that it has there.
 
     Inputs are recorded with the first compiler of the selection, for its first target. References
@@ -140,7 +148,7 @@ class RecordedLaunch(LaunchSource):
         plans = {plan.session for plan in self._judged.values() if plan.session}
         return plans.union(*(references.sessions for references in self._references.values()))
 
-    async def other_code(self, cell: PlannedCell, lowering: Kept[Lowering]) -> str:
+    async def remark(self, cell: PlannedCell, lowering: Kept[Lowering]) -> str:
         """Of code that `triage compile` does not judge for the launch: that it is, in words.
 
         Parameters that make a launch smaller, the repro's and those of `--set`, may change what the
@@ -236,12 +244,7 @@ class RecordedLaunch(LaunchSource):
     async def launch_of(
         self, cell: PlannedCell, lowering: Kept[Lowering], like: LaunchFacts | None = None
     ) -> Launch:
-        """A cell that became this PTX, on its inputs: those of the record `like`, if it is given.
-
-        Raises:
-            NotRunError: it cannot be launched so.
-            TriageError: the launch code cannot be run with values.
-        """
+        """As in `EmulatedSource`."""
         record = like or cell.record
         assert record is not None, "what was lowered was captured"
         variant = await self.variant(record, cell.cell.target)
@@ -272,13 +275,7 @@ class RecordedLaunch(LaunchSource):
     async def held_evidence(
         self, cell: PlannedCell, launch: Launch, emulated: Emulated, like: LaunchFacts | None = None
     ) -> RunEvidence:
-        """What the emulator did with the launch of a cell, held to what it must compute.
-
-        `like` is as in `launch_of`.
-
-        Raises:
-            TriageError: the launch code cannot be run with values.
-        """
+        """As in `EmulatedSource`."""
         get = self.bench.store.artifacts.get
         evidence = evidence_of(launch, emulated, get)
         hangs = launch.resident == launch.fits
@@ -294,6 +291,12 @@ class RecordedLaunch(LaunchSource):
             launch = await references.hold_to_interpreters(launch, is_wrong=is_wrong)
             evidence = evidence_of(launch, emulated, get)
         return evidence
+
+    async def beside(
+        self, cell: PlannedCell, another: Another, like: LaunchFacts | None = None
+    ) -> Emulation:
+        """As in `EmulatedSource`."""
+        return await (await self.references_of(cell, like)).beside(another)
 
     async def references_of(
         self, cell: PlannedCell, like: LaunchFacts | None = None

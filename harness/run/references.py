@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget, Checks, Schedule
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.launch_code import capture_request
+from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.files.writing import scratch_disk
@@ -33,13 +35,14 @@ from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation, RunTrial
 from harness.run.inputs import (
     PLAIN_TARGET,
+    LaunchSource,
     find_variant,
     launch_of,
     lower_record,
     record_like,
     recorded,
 )
-from harness.run.launch import Launch, NotRunError, Trusted, why_refused
+from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, why_refused
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Scalar
@@ -57,7 +60,7 @@ _AGREEMENT = 2
 _SCHEDULE = Schedule(warps="lockstep", completion="early")
 # Twice, with other garbage: what depends on that is nothing to be held to. What nothing wrote does
 # not: where the garbage is, it has to be known.
-_TRIALS = (
+PLAIN_TRIALS = (
     RunTrial(schedule=_SCHEDULE),
     RunTrial(schedule=replace(_SCHEDULE, garbage=1), checks=Checks(validity=True)),
 )
@@ -71,6 +74,53 @@ class Another:
     target: Target | None = None
     compiler: Compiler | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+class EmulatedSource(LaunchSource):
+    """Says besides what the PTX of its cells is held to; `bench` compiles and executes it."""
+
+    bench: Workbench
+    tell: Callable[[str], None]
+
+    @abstractmethod
+    async def launch_of(
+        self, cell: PlannedCell, lowering: Kept[Lowering], like: LaunchFacts | None = None
+    ) -> Launch:
+        """A cell that became this PTX, on its inputs: those of the record `like`, if it is given.
+
+        Raises:
+            NotRunError: it cannot be launched so.
+            TriageError: the launch code cannot be run with values.
+        """
+
+    @abstractmethod
+    async def held_evidence(
+        self, cell: PlannedCell, launch: Launch, emulated: Emulated, like: LaunchFacts | None = None
+    ) -> RunEvidence:
+        """What the emulator did with the launch of a cell, held to what it must compute.
+
+        `like` is as in `launch_of`.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
+
+    @abstractmethod
+    async def remark(self, cell: PlannedCell, lowering: Kept[Lowering]) -> str:
+        """What is to be said besides of a cell that was executed; empty for nothing."""
+
+    async def beside(
+        self,
+        cell: PlannedCell,  # noqa: ARG002
+        another: Another,
+        like: LaunchFacts | None = None,  # noqa: ARG002
+    ) -> Emulation:
+        """Another PTX of the launch of a cell, on the same inputs.
+
+        Raises:
+            NotRunError: there is none.
+        """
+        raise NotRunError(f"{another.words}: nothing else is compiled of this launch")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -247,7 +297,7 @@ class CellReferences:
                 raise NotRunError(f"the limits of {target} are not known")
             code = shared.code.with_configs(kernel, [config])
             captured = await shared.capture(compiler, target, code)
-            launch = await self._launch(captured, config, _TRIALS[:1])
+            launch = await self._launch(captured, config, PLAIN_TRIALS[:1])
             if launch is None:
                 raise NotRunError("the launch cannot be given this config")
             return launch[0].emulation
@@ -321,7 +371,7 @@ class CellReferences:
         if captured is None:
             return None
         try:
-            compiled = await self._launch(captured, config, _TRIALS)
+            compiled = await self._launch(captured, config, PLAIN_TRIALS)
             if compiled is None:
                 return None
             launch, lowering = compiled
@@ -334,7 +384,9 @@ class CellReferences:
             emulated = (await emulate(self.bench, launch.emulation)).value
         except TriageError:
             return None
-        is_whole = len(emulated.runs) == len(_TRIALS) and all(ran.ended for ran in emulated.runs)
+        is_whole = len(emulated.runs) == len(PLAIN_TRIALS) and all(
+            ran.ended for ran in emulated.runs
+        )
         return (emulated, bool(_COPIES.search(ptx))) if is_whole else None
 
 

@@ -20,7 +20,7 @@ from harness.tables.survivors import common_ground
 from harness.values.execution import Agreement, RunRow, TraceFacts, TraceStep
 from harness.values.row import SCHEMA
 from harness.values.timing import Faster, TimeMs, compare_times
-from harness.values.toolchain import EVIDENCE, SASS
+from harness.values.toolchain import EVIDENCE, PTX, SASS, compiler_name
 from harness.values.verdict import VerdictKind
 
 _RACES = 3
@@ -30,13 +30,16 @@ _STEPS = 12
 
 
 def runs_said(rows: Sequence[RunRow]) -> list[Block]:
-    """A heading for each kernel, launch, target and Triton; under it what came out, worst first."""
-    kernels: dict[tuple[str | None, ...], list[RunRow]] = {}
+    """A heading for each kernel, launch, target and compiler; what came out, the worst first."""
+    kernels: dict[tuple[str, ...], list[RunRow]] = {}
     for row in rows:
-        kernels.setdefault((row.kernel, row.launch, row.target, row.triton), []).append(row)
+        by = row.cell.rpartition("@")[2].split("/")[1]  # a kernel's name may be a path
+        kernels.setdefault((row.kernel, row.launch, row.target, row.on, by), []).append(row)
     parts: list[Block] = []
-    for (kernel, launch, target, triton), group in kernels.items():
-        compiler = f"Triton {triton}" if triton else "cubin" if group[0].on == SASS else "PTX"
+    for (kernel, launch, target, on, by), group in kernels.items():
+        kind, _, version = by.partition("-")
+        named = compiler_name(kind, version)
+        compiler = ("cubin" if on == SASS else "PTX") if kind == PTX else named
         count = sum(row.instructions_run or 0 for row in group)
         seconds = sum(row.seconds or 0.0 for row in group)
         effort = f"{EVIDENCE[group[0].on]}: {count:,} instructions in {seconds:.1f} s"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from conftest import HERE, Triage
 
@@ -171,3 +173,57 @@ def test_source_that_nvcc_refuses_is_reduced_as_source(cuda: Triage) -> None:
     assert len(left.splitlines()) <= 4  # the macro has parameters, and stays
     document = cuda.compile("--kernel", "min-source/min.cu", "--sm", "90a", *NVCC, code=1)
     assert 'identifier "missing_name" is undefined' in document["cells"][0]["reason"]
+
+
+EXECUTED = """
+__global__ void halves(const float *x, float *out, int n) {
+    __shared__ float parts[128];
+    parts[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < n) out[threadIdx.x] = parts[threadIdx.x] + parts[threadIdx.x + n];
+}
+
+__global__ void unordered(const float *x, float *out) {
+    __shared__ float parts[128];
+    parts[threadIdx.x] = x[threadIdx.x];
+    out[threadIdx.x] = parts[127 - threadIdx.x];
+}
+
+__global__ void beyond(const float *x, float *out) {
+    out[threadIdx.x] = x[threadIdx.x + 1];
+}
+"""
+
+
+def test_kernels_are_executed_on_inputs_by_the_names_of_their_parameters(cuda: Triage) -> None:
+    (cuda.folder / "executed.cu").write_text(EXECUTED)
+    buffers = ("--buffer", "x=f32[128]:random", "--buffer", "out=f32[128]")
+    inputs = (*buffers, "--block", "128", "--sm", "80", *NVCC, "--json")
+
+    def run(kernel: str, *words: str, code: int) -> dict[str, Any]:
+        done = cuda("run", f"executed.cu::{kernel}", *inputs, *words)
+        assert done.returncode == code, done.stderr + done.stdout[-2000:]
+        [row] = msgspec.json.decode(done.stdout)["runs"]
+        found: dict[str, Any] = row
+        return found
+
+    row = run("halves", "--scalar", "n=64", code=0)
+    assert (row["run"], row["triton"]) == ("consistent", None)
+    assert row["reference"] == "nvcc 13.0.88 with -Xcicc -O0, emulated"
+    assert [(one["name"], one["differing"]) for one in row["outputs"]] == [("out", 0)]
+    # What the source itself does is no matter of a level: it has it at all of them.
+    row = run("unordered", code=1)
+    assert "the same source with -Xcicc -O0 or -Xcicc -O1 has a race, too" in row["run_reason"]
+    assert row["races"][0]["source_lines"] == ["executed.cu:12", "executed.cu:11"]
+    row = run("beyond", code=1)
+    assert row["run"] == "memory_fault"
+    assert "-O1 has a fault, too" in row["run_reason"]
+    assert "(executed.cu:16)" in row["run_reason"]
+
+
+def test_an_input_that_fits_no_parameter_names_those_of_the_source(cuda: Triage) -> None:
+    (cuda.folder / "executed.cu").write_text(EXECUTED)
+    words = ("run", "executed.cu::beyond", "--sm", "80", *NVCC)
+    done = cuda(*words, "--buffer", "x=f32[8]", "--buffer", "y=f32[8]", "--buffer", "z=f32[8]")
+    assert "z: no parameter of _Z6beyondPKfPf is left; it has x, out" in done.stderr
+    assert "Traceback" not in done.stderr

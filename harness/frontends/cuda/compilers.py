@@ -163,7 +163,7 @@ FLAGS = ("-O3", "-std=c++17", "-lineinfo")
 """As nvcc is called for a release build; line numbers tell where in the source PTX comes from."""
 
 
-def identity() -> object:
+def identity() -> list[object]:
     """What of this machine and of the options decides what nvcc generates."""
     return [host_compiler(), FLAGS]
 
@@ -174,12 +174,13 @@ def defines(config: Mapping[str, Scalar]) -> tuple[str, ...]:
 
 
 class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One file with one config, for one target, and the compiler that gets it."""
+    """One file with one config, for one target; the compiler that gets it, with `more` options."""
 
     file: Path
     config: Mapping[str, Scalar]
     target: Target
     compiler: Compiler
+    more: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -190,7 +191,7 @@ class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
             target=str(self.target),
             kind=NVCC,
             compiler=self.compiler.identity,
-            with_=identity(),
+            with_=[*identity(), *self.more],
         )
 
     async def run(
@@ -203,7 +204,7 @@ class CudaJob(msgspec.Struct, frozen=True, kw_only=True):
         """
         file = self.file.resolve()
         options = (f"-arch={self.target}", *defines(self.config), "-I", str(file.parent))
-        words = (*FLAGS, *options)
+        words = (*FLAGS, *options, *self.more)
         return await run_nvcc(bench, self.compiler, file, words, alone=alone, limits=limits)
 
     async def compiled(self, bench: Workbench) -> Kept[Lowering]:

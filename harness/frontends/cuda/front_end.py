@@ -21,11 +21,13 @@ from harness.frontends.cuda.source import (
     CompiledKernel,
     block_of,
     configs_of,
+    display_name,
     facts_of,
     kernel_meant,
     kernels_in,
     kernels_of,
     one_file,
+    parameters_in,
     read_source,
 )
 from harness.frontends.file_front_end import (
@@ -260,12 +262,29 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
     suffixes: tuple[str, ...] = (".cu",)
     stages: tuple[str, ...] = (NVCC, "ptx")
     levels: tuple[str, ...] = ("source",)
+    takes_inputs = True
     source_form = CudaForm()
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         configs_of(read_source(path), path)
         name = None if kernel is None else f"{path}::{kernel}"
         return repro_of_file(self.kind, path, kernel, name=name)
+
+    def parameters(self, path: Path, kernel: str) -> dict[str, str]:
+        return parameters_in(read_source(path), display_name(kernel))
+
+    async def plainer(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> dict[str, Kept[Lowering]]:
+        _, _, entries, _ = launch.request
+        found = {}
+        for level in ("-O0", "-O1"):
+            job = replace(_job(launch, record), more=("-Xcicc", level))
+            kept = await job.compiled(bench)
+            if "ptx" in kept.artifacts:
+                lowering = replace(kept.value, metadata=entries.get(record.key, {}))
+                found[" ".join(job.more)] = replace(kept, value=lowering)
+        return found
 
     async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         jobs = _jobs(place)

@@ -126,6 +126,64 @@ def kernels_in(text: str) -> list[str]:
     return list(dict.fromkeys(_KERNEL.findall(_BOUNDS.sub("", text))))
 
 
+# What CUDA C++ calls the elements of buffers, as `--buffer` spells them.
+_ELEMENTS = {
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+    "__half": "f16",
+    "__nv_bfloat16": "bf16",
+    "nv_bfloat16": "bf16",
+    **{
+        f"{sign}int{bits}_t": f"{sign or 's'}{bits}"
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+    "signed char": "s8",
+    "unsigned char": "u8",
+    "short": "s16",
+    "unsigned short": "u16",
+    "int": "s32",
+    "unsigned": "u32",
+    "unsigned int": "u32",
+    "long long": "s64",
+    "unsigned long long": "u64",
+}
+_PARAMETER = re.compile(r"(?P<type>[^=]*?)(?P<name>\w+)\s*(?:\[\w*\]\s*)?(?:=.*)?", re.DOTALL)
+_QUALIFIERS = re.compile(
+    r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__|std::)\b|[*&]"
+)
+
+
+def parameters_in(text: str, kernel: str) -> dict[str, str]:
+    """The parameters of a `__global__` function by name, with the type of what each points to.
+
+    Empty where a text does not define it, or one of them has no name.
+    """
+    text = _BOUNDS.sub("", text)
+    head = next((match for match in _KERNEL.finditer(text) if match[1] == kernel), None)
+    if head is None:
+        return {}
+    words, depth = [""], 0
+    for letter in text[head.end() :]:
+        depth += (letter in "(<") - (letter in ")>")
+        if depth < 0:
+            break
+        if letter == "," and depth == 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    found = {}
+    for word in filter(None, map(str.strip, words)):
+        match = _PARAMETER.fullmatch(word)
+        if match is None:
+            return {}
+        kind = " ".join(_QUALIFIERS.sub(" ", match["type"]).split())
+        is_pointer = "*" in match["type"] or word.endswith("]")
+        found[match["name"]] = _ELEMENTS.get(kind, "u8") if is_pointer else ""
+    return found
+
+
 def sources_sha256(path: Path) -> str:
     """A hash of a file and of the user's headers that it includes, one by another.
 

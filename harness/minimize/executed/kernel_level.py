@@ -82,7 +82,7 @@ class ExecutedKernel:
     """A kernel whose candidates are executed on the inputs of the original."""
 
     selection: Selection
-    executor: OnEmulator
+    executor: OnEmulator[RecordedLaunch]
     level: str
 
     @classmethod
@@ -106,7 +106,7 @@ class ExecutedKernel:
 
 
 async def _minimize_source(
-    task: MinimizeTask, executor: OnEmulator
+    task: MinimizeTask, executor: OnEmulator[RecordedLaunch]
 ) -> Minimization | NothingToReduce:
     """Reduce the subject's source, whose candidates are executed on the subject's inputs.
 
@@ -153,7 +153,7 @@ async def _minimize_source(
 
 
 async def _source_held_to(
-    task: MinimizeTask, executor: OnEmulator, oracle: ExecutedOracle, text: str
+    task: MinimizeTask, executor: OnEmulator[RecordedLaunch], oracle: ExecutedOracle, text: str
 ) -> ExecutedOracle | str:
     """The oracle that compares with the first place where the cell is right and the file shows it.
 
@@ -288,7 +288,9 @@ async def _try_launch(
 # The level of IR.
 
 
-async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization | NothingToReduce:
+async def _minimize_ir(
+    task: MinimizeTask, executor: OnEmulator[RecordedLaunch]
+) -> Minimization | NothingToReduce:
     """Reduce the lowest IR of the subject that goes wrong, beside something that is right.
 
     What its PTX is launched with goes with what is left.
@@ -327,7 +329,7 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
 
 
 async def _ir_held_to(
-    task: MinimizeTask, executor: OnEmulator, oracle: ExecutedOracle, ir: IrText
+    task: MinimizeTask, executor: OnEmulator[RecordedLaunch], oracle: ExecutedOracle, ir: IrText
 ) -> ExecutedOracle | str:
     """The oracle that compares with the first place where this IR is right; else why none does."""
     cell = oracle.cell

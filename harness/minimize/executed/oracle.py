@@ -35,6 +35,7 @@ from harness.run.executing import OnEmulator
 from harness.run.inputs import launch_of_text
 from harness.run.judging import Judgement, is_formal, judge, race_words
 from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, evidence_of
+from harness.run.recorded_launch import RecordedLaunch
 from harness.run.schedules import read_schedules, trials_of
 from harness.values.execution import LaunchVariant, RunRow
 from harness.values.outcome import ProcessEnd
@@ -270,7 +271,10 @@ class ExecutedOracle(Oracle[Compiler]):
 
 
 async def oracle_of(
-    bench: Workbench, cell: PlannedCell, executor: OnEmulator, form: SourceForm | IrForm
+    bench: Workbench,
+    cell: PlannedCell,
+    executor: OnEmulator[RecordedLaunch],
+    form: SourceForm | IrForm,
 ) -> tuple[ExecutedOracle, RunRow]:
     """An oracle that compares with nothing, and what came out of the cell; on the same inputs.
 

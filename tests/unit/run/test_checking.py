@@ -112,7 +112,7 @@ def test_what_was_not_compared_says_why() -> None:
 def test_a_run_says_it_under_its_own_words_and_counts_it_as_a_failure() -> None:
     rows = [
         RunRow(
-            cell=f"k/{block}",
+            cell=f"k/main/n={block}@sm_80/triton-3.9.0/emulator",
             short="01234567",
             kernel="k",
             launch="main",

@@ -96,6 +96,7 @@ def test_what_is_executed_is_kept_whatever_becomes_of_the_other_cells(
         return {}
 
     source = SimpleNamespace(
+        notes=(),
         selection=None, kernels=(), inputs=nothing, sessions=set, recordings=()
     )
     launch = SimpleNamespace(spec=SimpleNamespace(file=None), label="main")
@@ -108,6 +109,7 @@ def test_what_is_executed_is_kept_whatever_becomes_of_the_other_cells(
         "small_launch": lambda *_: launch,
         "executor_on": lambda *_, **__: _Executes(fails, waits),
         "places_of": lambda _: [SimpleNamespace(target="sm_90")],
+        "takes_inputs": lambda _: False,
         "plan_launch": plan,
         "require_values": lambda _: None,
         "_is_refused": lambda *_: False,

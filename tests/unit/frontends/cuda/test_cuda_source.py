@@ -13,6 +13,7 @@ from harness.frontends.cuda.source import (
     display_name,
     kernels_in,
     kernels_of,
+    parameters_in,
     sources_sha256,
 )
 from harness.values.errors import UsageError
@@ -78,6 +79,23 @@ __device__ int helper(int x) { return x; }
 """
     assert kernels_in(text) == ["scale", "zero"]
     assert kernels_in("int f();") == []
+
+
+@pytest.mark.parametrize(
+    ("head", "parameters"),
+    [
+        ("k(const float* __restrict__ x, int n)", {"x": "f32", "n": ""}),
+        ("k(unsigned char x[], const uint32_t *y = nullptr)", {"x": "u8", "y": "u32"}),
+        ("k(pair<int, float>* x, const __half *const y)", {"x": "u8", "y": "f16"}),
+        ("k()", {}),
+        ("other(int n)", {}),
+    ],
+)
+def test_parameters_have_the_names_and_the_types_of_the_source(
+    head: str, parameters: dict[str, str]
+) -> None:
+    text = f"template <int N> __global__ void __launch_bounds__(64, 2) {head} {{ g(n, x); }}"
+    assert parameters_in(text, "k") == parameters
 
 
 def test_the_block_of_a_launch() -> None:
