@@ -96,8 +96,7 @@ def test_what_is_executed_is_kept_whatever_becomes_of_the_other_cells(
         return {}
 
     source = SimpleNamespace(
-        notes=(),
-        selection=None, kernels=(), inputs=nothing, sessions=set, recordings=()
+        notes=(), selection=None, kernels=(), inputs=nothing, sessions=set, recordings=()
     )
     launch = SimpleNamespace(spec=SimpleNamespace(file=None), label="main")
     repro = SimpleNamespace(name="k", file="k.py", kernel="k")
