@@ -48,9 +48,37 @@ def next_steps(
         # Configs are held to one another: one that is chosen has none beside it.
         every = replace(on_assembler(words, None, None), config="")
         steps["do its configs compute the same?"] = spell_command("run", every)
-    elif order and all(row.verdict is VerdictKind.OK and row.compiler == TRITON for row in order):
-        steps["does it compute what it must?"] = spell_command("run", words)
+    elif order and all(row.verdict is VerdictKind.OK for row in order):
+        steps |= {why: command for command, why in _of_what_works(order, words, known)}
     return [(command, why) for why, command in steps.items()]
+
+
+def _of_what_works(
+    rows: Sequence[Row], words: SelectionOptions, known: Callable[[str], Sequence[str]]
+) -> list[tuple[str, str]]:
+    """What is to be asked next of cells that are all ok."""
+    kind, version = rows[0].compiler, str(rows[0].compiler_version)
+    executed = words if kind else SelectionOptions(kernel=words.kernel)
+    steps = []
+    if kind in (TRITON, None):
+        steps.append((spell_command("run", executed), "does it compute what it must?"))
+    elif rows[0].instructions is not None:
+        steps.append((show_command(rows[0].short, "sass"), "its instructions"))
+    before = [each for each in known(kind or "") if _minor(each) < _minor(version)]
+    if before and {str(row.compiler_version) for row in rows} == {version}:
+        two = [on_compiler(words, kind, each) for each in (before[-1], version)]
+        both = replace(
+            words,
+            triton=[each for one in two for each in one.triton],
+            compiler=[each for one in two for each in one.compiler],
+        )
+        changed = f"what changed since {compiler_name(kind, before[-1])}?"
+        steps.append((spell_command("compile", both), changed))
+    return steps
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return Version(version).release[:2]
 
 
 def _steps_for(
@@ -68,11 +96,16 @@ def _steps_for(
             steps.append((show_command(row.short, "sass"), why))
         return steps
     if kind in (VerdictKind.REJECTED, VerdictKind.UNSUPPORTED, VerdictKind.INFRA):
-        return [(show_command(row.short, "log"), "all that the compiler said")]
+        log = (show_command(row.short, "log"), "all that the compiler said")
+        is_tritons = kind is VerdictKind.REJECTED and row.compiler == TRITON
+        return [log, *(_mend(row, rows, words)[1:] if is_tritons else ())]
     if kind is VerdictKind.OUT_OF_RESOURCES:
         if not row.compiler:
             return [(show_command(row.short, "log"), "what it asks of the target")]
         return _mend(row, rows, words)[:1]
+    if kind is VerdictKind.TIMEOUT:
+        more = spell_command("compile", cell_words(row, rows, words), "--timeout", "3600")
+        return [(more, "with an hour of time")]
     if row.compiler and row.stage != Stage.CUBIN.value:
         title = compiler_name(row.compiler)
         # Nothing comes before the first stage: what was printed is all there is.

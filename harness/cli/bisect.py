@@ -23,6 +23,7 @@ and 127 (it cannot be run) and 128 or more stop, any other bad.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,7 +62,14 @@ from harness.cli.options import (
     verb,
     while_option,
 )
-from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
+from harness.cli.output import (
+    print_json,
+    print_line,
+    print_next,
+    print_remarks,
+    print_said,
+    status_console,
+)
 from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
 from harness.cli.running import (
@@ -93,6 +101,7 @@ from harness.values.toolchain import (
     compiler_name,
     takes_cubins,
 )
+from harness.values.verdict import VerdictKind
 
 
 def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> str:
@@ -123,7 +132,16 @@ def compile_command(
     report: BisectReport, selection: Selection, version: str, words: SelectionOptions
 ) -> str:
     """The command that compiles, or runs, what a version was tried with."""
-    row, executed = report.rows.get(version), _executed(report)
+    executed = _executed(report)
+    tried = _tried_words(report, selection, version, words)
+    return spell_command("run" if executed else "compile", tried, *executed[1:])
+
+
+def _tried_words(
+    report: BisectReport, selection: Selection, version: str, words: SelectionOptions
+) -> SelectionOptions:
+    """What selects the cell that a version was tried with."""
+    row = report.rows.get(version)
     is_release = report.axis == RELEASE
     question = structs.replace(_question(report, words), sm=[str(selection.targets[0])])
     if is_release and row:
@@ -139,8 +157,22 @@ def compile_command(
         question = on_assembler(
             question, tool.kind if tool else None, tool.version if tool else None
         )
-    where = executed[1:]
-    return spell_command("run" if executed else "compile", question, *where)
+    return question
+
+
+def _next(
+    report: BisectReport, selection: Selection, words: SelectionOptions, condition: str | None
+) -> Iterator[tuple[str, str]]:
+    """What is to be asked next of a failure that the newest version has."""
+    newest = report.finding.newest_bad
+    row = None if newest is None else report.row(newest)
+    if newest is None or row is None or report.finding.fix:
+        return
+    tried = _tried_words(report, selection, report.version(newest), words)
+    how = [*_executed(report), *(["--while", condition] if condition else [])]
+    if row.verdict is not VerdictKind.REJECTED and not condition:
+        yield spell_command("workaround", tried, *how), "what can be done today"
+    yield spell_command("blame", tried, *how), "whose fault it is"
 
 
 _OF_PTXAS = ("ptxas", "assembler", "flag")
@@ -357,14 +389,14 @@ def _tell(
     if as_json:
         print_json({**bisect_document(report), "log": str(log.path)})
     else:
-        _print(report, _words(log), reproduce, script=bool(log.head.options.script))
+        _print(report, _words(log), reproduce, log.head.options)
         status.print(f"Log: {log.path}", soft_wrap=True)
     failed = 1 if report.finding.newest_bad is None else 0
     return 4 if report.trouble else failed
 
 
 def _print(
-    report: BisectReport, words: SelectionOptions, selection: Selection | None, *, script: bool
+    report: BisectReport, words: SelectionOptions, selection: Selection | None, asked: BisectOptions
 ) -> None:
     cell = report.cell
     where = f"{cell.kernel} · {cell.launch} · {cell.config.label}" if cell else words.kernel
@@ -379,7 +411,7 @@ def _print(
         for index in (report.boundary.before, report.boundary.after):
             line = compile_command(report, selection, report.version(index), words)
             print_line(f"  {line}")
-    for row in [] if script else report.other_failures:
+    for row in [] if asked.script else report.other_failures:
         where = f"{compiler_name(report.axis)} {report.version_of(row)}"
         reason = f"{row.verdict}: {row.reason.rstrip('.')}."
         print_line(f"Also seen: {where}, {reason}")
@@ -389,6 +421,8 @@ def _print(
             f"Not followed: {plural(len(report.others), 'other cell')} "
             "(--config and --launch name one)"
         )
+    if selection and not asked.script:
+        print_next(_next(report, selection, words, asked.condition))
 
 
 def _contrast(

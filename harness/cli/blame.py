@@ -47,7 +47,7 @@ from harness.cli.options import (
     verb,
     while_option,
 )
-from harness.cli.output import print_json, print_line, print_remarks, print_said
+from harness.cli.output import print_json, print_line, print_next, print_remarks, print_said
 from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, run_to_the_end, select_single, selection_options
@@ -127,7 +127,7 @@ def command(options: _BlameOptions) -> int:
     if options.as_json:
         print_json(blame_document(report, would_tell))
     else:
-        _print(report, selection, would_tell)
+        _print(report, selection, would_tell, words, options.condition)
     return _exit_code(report)
 
 
@@ -140,7 +140,13 @@ def _exit_code(report: BlameReport) -> int:
     return 1 if culprit is None else 0
 
 
-def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> None:
+def _print(
+    report: BlameReport,
+    selection: Selection,
+    would_tell: list[str],
+    words: SelectionOptions,
+    condition: str | None,
+) -> None:
     case = report.case
     where = toolchain_of(case)
     beside = any(other.launch != report.cell.launch for other in report.others)
@@ -159,24 +165,29 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
             print_line(f"  {line}")
     for note in report.notes:
         print_line(note)
+    if report.blame.culprit in (Culprit.PTXAS, Culprit.TRITON, Culprit.PAIRING):
+        pinned, on = _pinned(report, words, selection), executed_by(case.cell)
+        how = execution_words(run=on is not None, on=on)
+        filed = spell_command("report", pinned, *_followed(report, condition))
+        steps = [(filed, "an issue for those who can fix it")]
+        if condition is None:
+            way_out = spell_command("workaround", pinned, *how)
+            steps.insert(0, (way_out, "what can be done today"))
+        print_next(steps)
     if report.others:
         names = "--config" if case.compiler else "--kernel FILE.ptx::ENTRY"
         print_line(f"Not followed: {plural(len(report.others), 'other')} ({names} names one)")
 
 
 def _would_tell(
-    report: BlameReport, selection: Selection, words: SelectionOptions, condition_text: str | None
+    report: BlameReport, selection: Selection, words: SelectionOptions, condition: str | None
 ) -> Iterator[str]:
     case, next_step = report.case, report.blame.next_step
     if next_step is None:
         return
-    again = _case(report, words, selection)
-    bare = on_assembler(on_compiler(again, None, None), None, None)
+    pinned, followed_words = _pinned(report, words, selection), _followed(report, condition)
+    bare = on_assembler(on_compiler(pinned, None, None), None, None)
     placed = on_compiler(bare, case.compiler, case.compiler_version)
-    is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
-    pinned = on_compiler(again, case.compiler, case.compiler_version)
-    pinned = on_assembler(pinned, case.assembler, case.ptxas if is_named else None)
-    followed_words = ["--while", condition_text] if condition_text is not None else _meant(report)
     tried = {version for line in report.grid.lines for version in line.compilers}
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
@@ -201,8 +212,8 @@ def _would_tell(
             more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
             yield spell_command("blame", pinned, *followed_words, *more)
         case NextStep.REDUCTION:
-            condition = report.grid.focus.condition
-            followed = ["--while", spell(condition)] if condition else []
+            focus = report.grid.focus.condition
+            followed = ["--while", spell(focus)] if focus else []
             yield spell_command("minimize", pinned, *followed)
         case NextStep.WORKAROUND:
             yield spell_command("workaround", pinned)
@@ -217,7 +228,17 @@ def _would_tell(
             yield show_command(case.short, "ttir")
 
 
-def _meant(report: BlameReport) -> list[str]:
+def _pinned(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:
+    """What selects the case, on its own toolchain."""
+    case = report.case
+    is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
+    again = on_compiler(_case(report, words, selection), case.compiler, case.compiler_version)
+    return on_assembler(again, case.assembler, case.ptxas if is_named else None)
+
+
+def _followed(report: BlameReport, condition: str | None) -> list[str]:
+    if condition is not None:
+        return ["--while", condition]
     case, on = report.case, executed_by(report.case.cell)
     signature = ["--signature", case.signature] if case.signature else []
     return [*execution_words(run=on is not None, on=on), *signature]

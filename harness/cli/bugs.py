@@ -38,11 +38,11 @@ from harness.cli.options import (
     option,
     verb,
 )
-from harness.cli.output import print_json, print_line, print_said
+from harness.cli.output import print_json, print_line, print_next, print_said
 from harness.cli.results import open_results, read_results
 from harness.cli.running import stored_options
 from harness.judging.followed import read_while
-from harness.values.bug import HumanState, MachineState
+from harness.values.bug import OPEN, HumanState, MachineState
 from harness.values.matrix import Selector
 
 
@@ -79,6 +79,8 @@ def command(options: _BugsOptions) -> None:
         print_json(bugs_document(bugs))
     else:
         print_said(bugs_said(bugs))
+        shown = [f"triage bugs show {bug.record.number}" for bug in bugs if bug.machine in OPEN]
+        print_next((command, "all that is known of it") for command in shown[:1])
 
 
 class _BugOptions(Options):
@@ -96,6 +98,9 @@ def _show(options: _BugOptions) -> None:
         print_json(bug_document(bug, workarounds))
     else:
         print_said(bug_said(bug, workarounds))
+        if bug.machine in OPEN:
+            filed = f"triage report --bug {options.number}"
+            print_next([(filed, "an issue for those who can fix it")])
 
 
 class _SetOptions(Options):

@@ -31,7 +31,7 @@ from harness.cli.amounts import FilePath
 from harness.cli.options import Options, exclusive, json_option, silent, verb
 from harness.cli.output import (
     print_json,
-    print_line,
+    print_next,
     print_remarks,
     print_said,
     print_text,
@@ -51,7 +51,6 @@ from harness.diff.side_by_side import (
 from harness.frontends.registry import known_versions, stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
-from harness.tables.said import Tone, say
 from harness.tables.summary import summarize, summary_said
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
@@ -124,10 +123,7 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
     print_said([*blocks, *changed])
     if since := bisect_worst(pairs, rows, replace(words, kernel="") if many else words):
         steps = [*since, *(step for step in steps if step[0].split()[1] != "bisect")]
-    if steps:
-        print_said([say("Next:", Tone.HEAD)])
-        for command, why in steps:
-            print_line(f"  {command}  # {why}")
+    print_next(steps)
     if not many and any(row.cached for row in rows):
         console.print("* from the store, time of when it was compiled", style="dim")
 
@@ -141,6 +137,6 @@ def _first_look(rows: Sequence[Row], words: SelectionOptions) -> list[tuple[str,
         kinds[row.kernel][1] += kind is VerdictKind.SICK
     worst = max(kinds, key=lambda kernel: kinds[kernel])
     if not any(kinds[worst]):
-        return []
+        return [(spell_command("run", words), "do they compute what they must?")]
     command = spell_command("compile", replace(words, kernel=worst))
     return [(command, "each config of it, from the store")]

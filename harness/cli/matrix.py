@@ -31,7 +31,14 @@ from harness.cli.options import (
     silent,
     verb,
 )
-from harness.cli.output import command_line, print_json, print_line, print_remarks, print_said
+from harness.cli.output import (
+    command_line,
+    print_json,
+    print_line,
+    print_next,
+    print_remarks,
+    print_said,
+)
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
@@ -261,6 +268,7 @@ def _tell(report: MatrixReport, *, as_json: bool) -> None:
         print_line(line)
     if report.changes:
         print_said(changes_said(report.changes), whole_lines=True)
+    print_next([("triage site --serve", "its pages: what is broken, since when")])
 
 
 def _tell_listing(listing: Listing, *, as_json: bool, as_list: bool, dry_run: bool) -> None:

@@ -23,7 +23,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from harness.cli.streams import reader_is_gone
-from harness.tables.said import Block
+from harness.tables.said import Block, Tone, say
 from harness.tables.terminal import for_terminal
 from harness.values.errors import InfrastructureError, OutputError, ProgramError
 from harness.values.shown import shown, shown_in_a_line
@@ -118,6 +118,15 @@ def print_text(text: str) -> None:
 def print_line(text: str) -> None:
     """One line on stdout, of any length."""
     click.echo(shown_in_a_line(text))
+
+
+def print_next(steps: Iterable[tuple[str, str]]) -> None:
+    """The commands to go on with, each with what it tells; nothing where there is none."""
+    lines = [f"  {command}  # {why}" for command, why in steps]
+    if lines:
+        print_said([say("Next:", Tone.HEAD)])
+    for line in lines:
+        print_line(line)
 
 
 def print_note(text: str) -> None:

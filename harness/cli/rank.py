@@ -14,11 +14,11 @@ import lzma
 from pathlib import Path
 
 from harness.cells.places import CompileOptions
-from harness.cells.spelling import SelectionOptions
+from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import GpuOptions, gpu_option
 from harness.cli.options import Options, goes_with, json_option, option, verb
-from harness.cli.output import print_json, print_remarks, print_said, print_text
+from harness.cli.output import print_json, print_next, print_remarks, print_said, print_text
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, run_to_the_end, select_named, selection_options
@@ -75,6 +75,10 @@ def command(options: _RankOptions) -> None:
         print_json(rank_document(report))
     elif not options.as_markdown:
         print_said(ranks_said(report))
+        if options.words.kernel and report.device is None:
+            pack = ("--measure", "--pack", "rank.pack")
+            timed = spell_command("rank", options.words, *pack)
+            print_next([(timed, "a file that times them on a GPU elsewhere")])
     elif any(launch.quality for launch in report.launches):
         print_text(ranks_as_markdown(report))
     else:

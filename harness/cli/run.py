@@ -15,7 +15,7 @@ compute different things. 4: something could not be run.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,10 @@ from msgspec import structs
 
 from gpu_emulator.values import Budget, Schedule
 from harness.cells.compile import SamplePolicy
+from harness.cells.next_steps import cell_words
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
-from harness.cells.spelling import SelectionOptions, spelled
+from harness.cells.spelling import SelectionOptions, on_compiler, spell_command, spelled
 from harness.cli.amounts import FilePath, FiniteRange
 from harness.cli.gpu_way import (
     EXECUTOR,
@@ -39,7 +40,7 @@ from harness.cli.gpu_way import (
     runner_option,
 )
 from harness.cli.options import Options, goes_with, json_option, option, silent, verb
-from harness.cli.output import print_json, print_line, print_remarks, print_said
+from harness.cli.output import print_json, print_line, print_next, print_remarks, print_said
 from harness.cli.progress.steps import narrating
 from harness.cli.ptx_inputs import PtxOptions
 from harness.cli.results import open_results
@@ -68,7 +69,7 @@ from harness.tables.samples import samples_said
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow
 from harness.values.row import SCHEMA
-from harness.values.toolchain import EMULATOR, GPU, SASS, takes_cubins
+from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON, takes_cubins
 from harness.values.verdict import VerdictKind
 
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
@@ -307,7 +308,28 @@ def _run_kernels(options: _RunOptions) -> int:
     else:
         print_said([*runs_said(report.rows), *samples_said(report.samples)])
         print_said(traces_said(report.rows))
+        print_next(_next(report.rows, options.words, is_one=len(selections) == 1))
     return _exit_code(report.rows, has_failures=bool(report.failures))
+
+
+_WELL = (VerdictKind.RIGHT, VerdictKind.AS_INTERPRETED)
+
+
+def _next(
+    rows: Sequence[RunRow], words: SelectionOptions, *, is_one: bool
+) -> Iterator[tuple[str, str]]:
+    """What is to be asked next of what the emulator executed; `is_one`: of one kernel."""
+    compiled = [row.compiled for row in rows if row.compiled]
+    wrong = [row.compiled for row in rows if row.compiled and row.run.is_failure]
+    if wrong and is_one:
+        cell = cell_words(wrong[0], compiled, words)
+        if wrong[0].compiler == TRITON:
+            since = on_compiler(cell, None, None)
+            command = spell_command("bisect", since, "--run", "--axis", "triton")
+            yield command, "since which Triton it is so"
+        yield spell_command("blame", cell, "--run"), "whose fault it is"
+    elif rows and all(row.run in _WELL for row in rows) and not words.formal:
+        yield spell_command("run", words, "--on", "sass"), "is what ptxas makes of it right, too?"
 
 
 def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _RunOptions) -> int:

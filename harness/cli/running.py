@@ -294,7 +294,7 @@ def run_to_the_end(job: Coroutine[None, None, T]) -> T:
 
 
 def select_named(words: SelectionOptions) -> tuple[Selection, ...]:
-    """What is selected of each kernel that `--kernel` means; what there is to say of it is said.
+    """What is selected of each kernel that `--kernel` means; a GPU that nobody named is said.
 
     Raises:
         UsageError, InfrastructureError: as `select_all`.
@@ -303,8 +303,14 @@ def select_named(words: SelectionOptions) -> tuple[Selection, ...]:
 
     with preparing():
         selections = select_all(words)
-    print_remarks(*(note for selection in selections for note in selection.notes))
+    _tell_gpu(words, selections)
     return selections
+
+
+def _tell_gpu(words: SelectionOptions, selections: Sequence[Selection]) -> None:
+    for selection in selections:
+        if not (words.sm or selection.repro.targets):
+            print_remarks(*selection.notes[:1])
 
 
 def select_single(words: SelectionOptions, follows: str, *options: str) -> Selection:
@@ -317,7 +323,7 @@ def select_single(words: SelectionOptions, follows: str, *options: str) -> Selec
 
     with preparing():
         selection = select(words)
-    print_remarks(*selection.notes)
+    _tell_gpu(words, [selection])
     values = {
         "--sm": selection.targets,
         "--launch": selection.launches,

@@ -13,16 +13,17 @@ a toolchain that is not available.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from harness.cells.places import CompileOptions
-from harness.cells.spelling import SelectionOptions
+from harness.cells.spelling import SelectionOptions, on_compiler, spell_command
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import GpuOptions, gpu_option
 from harness.cli.options import Options, apart, json_option, option, silent, verb
-from harness.cli.output import print_json, print_remarks, print_said
+from harness.cli.output import print_json, print_next, print_remarks, print_said
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import (
@@ -34,7 +35,7 @@ from harness.cli.running import (
     selection_options,
 )
 from harness.values.errors import StorageError, UsageError
-from harness.values.toolchain import EMULATOR, GPU, SASS
+from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON
 from harness.workaround.executed_trials import EXECUTED_KINDS, import_workarounds
 from harness.workaround.result import WorkaroundReport, workaround_document, workarounds_said
 from harness.workaround.settings import SettingKind
@@ -153,4 +154,21 @@ def command(options: _WorkaroundOptions) -> int:
         print_json(workaround_document(report))
     else:
         print_said(workarounds_said(report))
+        print_next(_next(report, options))
     return 0 if report.candidates or not report.is_needed else 1
+
+
+def _next(report: WorkaroundReport, options: _WorkaroundOptions) -> Iterator[tuple[str, str]]:
+    """What is to be asked next where nothing is wrong, a patch was found, or nothing better."""
+    words, of_triton = options.words, report.baseline.compiler == TRITON
+    if options.run or options.gpu.is_named:
+        return
+    if not report.is_needed:
+        if of_triton:
+            yield spell_command("run", words), "does it compute what it must?"
+    elif report.patch and not options.patch:
+        patched = spell_command("workaround", words, "--patch", "workaround.diff")
+        yield patched, "the same, as a patch of the kernel's file"
+    elif not report.candidates and of_triton:
+        since = spell_command("bisect", on_compiler(words, None, None), "--axis", "triton")
+        yield since, "since which Triton it is so"

@@ -51,6 +51,13 @@ class MachineState(StrEnum):
     REGRESSED = "regressed"
 
 
+OPEN = {
+    *(MachineState.NEW, MachineState.CONFIRMED),
+    *(MachineState.PRESENT, MachineState.REGRESSED),
+}
+"""What the newest results still have."""
+
+
 class Seen(StrEnum):
     """What one cell of one run says of one bug."""
 

@@ -9,6 +9,8 @@ from acted_line import BAD, NEW, OLD, Line
 from msgspec.structs import replace
 from printed_commands import parse, printed_commands
 
+from harness.cells.selection import select_all
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import CapturePlace, Plan
 
@@ -90,7 +92,38 @@ def test_a_bisection_of_ptxas(line: Line) -> None:
     assert len(of_verb(found, "compile")) == 2
     assert len(of_verb(found, "bisect")) == 1
     every = {cell(1, "1.1", f"{version}-frozen") for version in (OLD, BAD, NEW)}
-    assert set.union(*found.values()) <= {*every, cell(1, "1.1", BAD)}
+    tried = [cells for line, cells in found.items() if line.split()[1] in ("bisect", "compile")]
+    assert set.union(*tried) <= {*every, cell(1, "1.1", BAD)}
+    for verb in ("workaround", "blame"):
+        (cells,) = of_verb(found, verb).values()
+        assert cell(1, "1.1", f"{NEW}-frozen") in cells
+
+
+ENDS = [
+    (("compile",), "ok", {"compile"}),
+    (("compile",), "spills4000", {"workaround"}),
+    (("compile",), "refuses", {"show"}),
+    (("bisect", "--axis", "compiler", "--repeat", "1"), "ice", {"workaround", "blame"}),
+    (("blame",), f"{BAD}=ice *=ok", {"workaround", "report"}),
+    (("rank",), "ok", {"rank"}),
+]
+
+
+@pytest.mark.parametrize(("words", "act", "verbs"), ENDS)
+def test_every_end_leads_to_commands_that_can_be_given(
+    line: Line, words: tuple[str, ...], act: str, verbs: set[str]
+) -> None:
+    """In the user's folder: their options exist, what they name is found, they lead to no meta."""
+    line.stage.acted.act = lambda *_: act
+    line(words[0], *ONE, *words[1:])
+    commands = printed_commands(line.out.rpartition("Next:")[2])
+    assert {command.split()[1] for command in commands} == verbs, line.out
+    assert "--stage meta" not in line.out
+    for command in commands:
+        read = parse(command).params
+        assert read.get("kernel", "kernel.acted") == "kernel.acted"
+        if read.get("kernel"):
+            assert len(select_all(SelectionOptions(kernel=read["kernel"], sm=["80"]))) == 1
 
 
 def test_a_bisection_that_stops_says_how_it_goes_on(line: Line) -> None:
