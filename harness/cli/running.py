@@ -294,7 +294,7 @@ def run_to_the_end(job: Coroutine[None, None, T]) -> T:
 
 
 def select_named(words: SelectionOptions) -> tuple[Selection, ...]:
-    """What is selected of each kernel that `--kernel` means; a GPU that nobody named is said.
+    """What is selected of each kernel that `--kernel` means; it says which GPU is the default.
 
     Raises:
         UsageError, InfrastructureError: as `select_all`.
