@@ -63,7 +63,7 @@ SHOTS = (
     ("first", "index.html", "", 1400, 900, "light", ""),
     ("run", "run-*", "Numbers", 1400, 900, "light", ""),
     ("matrix", "matrix.html", "", 1400, 900, "light", ""),
-    ("kernel", "kernel-register_collapse*", "Measured", 1400, 1100, "light", ""),
+    ("kernel", "kernel-register_collapse*", "measured", 1400, 1100, "light", ""),
     ("rows", "rows-*", "", 1400, 700, "light", ""),
     ("bugs", "bugs.html", "", 1400, 900, "light", ""),
     ("bug", "bug-*", "C7907", 1400, 1300, "light", ""),

@@ -207,15 +207,18 @@ class Overview:
                     broken[kernel, tools, since or min(seen, default=0)].append(target)
                 elif fails:
                     partly[_name(kernel)] = None
+        alike: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+        for (kernel, tools, since), targets in broken.items():
+            alike[_and(targets), tools, since].append(_name(kernel))
+        ordered = sorted(alike.items(), key=lambda entry: -entry[0][2])
         clauses = [
-            f"{_name(kernel)} is broken on {_and(targets)}{tools}"
+            f"{_and(kernels)} {'are' if len(kernels) > 1 else 'is'} broken on {targets}{tools}"
             + (f" since run {since}" if since else "")
             + (" or earlier" if len(nights) == MOST_READ and since == nights[-1][0] else "")
-            for (kernel, tools, since), targets in sorted(broken.items(), key=lambda it: -it[0][2])
+            for (targets, tools, since), kernels in ordered[:_MOST_CLAUSES]
         ]
-        if len(clauses) > _MOST_CLAUSES:
-            more = len({kernel for kernel, *_ in broken}) - _MOST_CLAUSES
-            clauses[_MOST_CLAUSES:] = [f"{plural(max(1, more), 'kernel')} more"]
+        if more := {name for _, names in ordered[_MOST_CLAUSES:] for name in names}:
+            clauses.append(f"{plural(len(more), 'kernel')} more")
         if partly:
             some = "some" if clauses else "Some"
             clauses.append(f"{some} configs of {_and(list(partly))} fail")

@@ -92,11 +92,17 @@ def test_nothing_is_broken(rows: list[Row], words: str, known: bool) -> None:
     assert overview(*rows, known=known).state([], {}) == (words, Tone.GOOD)
 
 
-def test_more_kernels_than_a_sentence_holds_are_counted() -> None:
-    rows = [failing(kernel=name) for name in "abcdef"]
+def test_kernels_that_are_broken_alike_share_a_sentence_and_more_are_counted() -> None:
+    rows = [failing(kernel=name) for name in "abcde"]
     sentence, _ = overview(*rows).state([], {1: 1})
-    assert sentence.startswith("a is broken on sm_90a since run 1; b is broken")
-    assert sentence.endswith("; 3 kernels more.")
+    assert sentence == "a, b, c and 2 more are broken on sm_90a since run 1."
+    rows = [
+        failing(kernel=name, target=f"sm_{n}")
+        for n, name in zip((80, 86, 89, 90), "abcd", strict=True)
+    ]
+    sentence, _ = overview(*rows).state([], {1: 1})
+    assert sentence.startswith("a is broken on sm_80 since run 1; b is broken on sm_86 since run 1")
+    assert sentence.endswith("; 1 kernel more.")
 
 
 def test_an_age_is_in_days() -> None:
