@@ -2,9 +2,9 @@
 
     python checks/report_index.py
 
-`report.json` says what the issue does not: the `evidence` in a word or two, the `date` on which it
-was made, its `state` upstream, and the `command` that makes it from this repository; empty where
-its input is not in `repros/` or `tests/kernels/` yet.
+`report.json`, which `triage report` writes, says what the issue does not: the `evidence` in a word
+or two, the `date` on which it was made, its `state` upstream, which a person writes, and the
+`command` that makes it from this repository.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ HEAD = """# Reports
 Written by `triage report` ([docs/report.md](../docs/report.md)). `python checks/report_index.py`
 writes this page. None is filed before a person has read it and searched the tracker: `state` says
 what is known of that.
+
+Not kept: `trap-stub` and `mamba-904`, since Triton raises `OutOfResources` for such a config when it
+loads the kernel, and the autotuner skips it (`tests/tools/test_blame_real.py` holds the verdict);
+`tilelang-tma-layout`, since TileLang 0.1.9 lowers it (`tests/tools/test_tilelang_real.py`).
 
 | report | evidence | date | state | made by |
 |---|---|---|---|---|

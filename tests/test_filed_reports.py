@@ -49,10 +49,7 @@ FILED = {
     "hunt-specialised-split-memory": Upstream.TRITON,
     "hunt-specialised-two-stores": Upstream.TRITON,
     "tilelang-reduced-view": Upstream.COMPILER,
-    "tilelang-tma-layout": Upstream.COMPILER,
     "cutile-tileiras-segfault": Upstream.COMPILER,
-    "trap-stub": Upstream.TRITON,
-    "mamba-904": Upstream.PROJECT,
     "register-collapse": Upstream.TRITON,
     "running-state": Upstream.TRITON,
 }

@@ -61,7 +61,7 @@ from harness.judging.followed import read_while
 from harness.minimize.reduction.reduction_words import folder_files
 from harness.report.dossier import Upstream, search_terms
 from harness.report.filing import BUNDLE, Filed, attach, file_report
-from harness.report.gather import Case, gather, reduce_first
+from harness.report.gather import FACTS, Case, gather, reduce_first
 from harness.report.issue import report_document, report_page
 from harness.store.store import Store
 from harness.values.errors import UsageError
@@ -203,6 +203,7 @@ def command(options: _ReportOptions) -> int:
                 on=execution.on,
                 runner=execution.runner,
             )
+            asked = case
             case = run_to_the_end(
                 reduce_first(case, lambda folder: stores.enter_context(Store.open(folder)))
             )
@@ -224,6 +225,8 @@ def command(options: _ReportOptions) -> int:
         files["issue.html"] = report_page(filed.issue.text).encode()
     if request.form == "json":
         files["issue.json"] = json.dumps(document, indent=2).encode()
+    addressee = upstream.spelled(dossier.case.compiler)
+    files[FACTS] = _facts(filed, asked.command("report", "--for", addressee), out / FACTS)
     for name, data in files.items():
         write_atomically(out / name, data)
     if options.as_json:
@@ -231,6 +234,22 @@ def command(options: _ReportOptions) -> int:
     else:
         _say(filed, out)
     return 1 if filed.defects else 0
+
+
+def _facts(filed: Filed, command: str, path: Path) -> bytes:
+    """What a list of reports says of this one; what a person wrote of its state stays."""
+    d = filed.dossier
+    kept = json.loads(path.read_bytes()) if path.exists() else {}
+    measured = d.device or (d.notes and d.notes.measured)
+    ways = [*(["emulated"] if d.executed else ["compiled"]), *(["measured"] if measured else [])]
+    facts = {
+        "signature": d.case.signature,
+        "evidence": kept.get("evidence", "; ".join(ways)),
+        "date": d.environment["date"],
+        "state": kept.get("state", "not filed"),
+        "command": command,
+    }
+    return json.dumps(facts, indent=1).encode() + b"\n"
 
 
 def _say(filed: Filed, out: Path) -> None:

@@ -123,7 +123,7 @@ class Dossier:
     `tried` are the cells that `blame` executed beside it, `levels` what it does at each level of
     optimisation. `notes` are said by hand. Of a reduced file of PTX: `given` says
     how it is launched, `listings` are the SASS of it by level, and `invalid` says why it is no
-    valid PTX, as far as that was seen.
+    valid PTX, as far as that was seen. `near` is a program that differs little and works.
     """
 
     case: Row
@@ -160,12 +160,18 @@ class Dossier:
     given: str = ""
     listings: Mapping[str, str] = field(default_factory=dict)
     invalid: str = ""
+    near: str = ""
 
     @property
     def kind(self) -> VerdictKind:
         """The result of the failing cell; of what compiles, the condition says that it is poor."""
         kind = self.case.verdict
         return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
+
+    @property
+    def same_as(self) -> str:
+        """The open issue that is known to be the same, for which the report is a comment."""
+        return self.notes.same_as if self.notes else ""
 
     @property
     def device(self) -> str:

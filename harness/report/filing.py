@@ -46,7 +46,7 @@ from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.gate import Defect, Private, inspect_report, without_folders
 from harness.report.gather import Case, required_fields
 from harness.report.issue import render_report
-from harness.report.paragraphs import PROGRAM
+from harness.report.paragraphs import NEAR, PROGRAM
 from harness.report.rejudged import row_of_evidence
 from harness.store.store import Store
 from harness.values.row import Row
@@ -81,6 +81,8 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], original:
             words = _RUN_FILES.get(name, "what the launch is given")
             is_shown = name == reduction.shown_file
             files[name] = (data, "the same with a launch: what is executed" if is_shown else words)
+    if dossier.near:
+        files[NEAR] = (dossier.near.encode(), "the same without `warp_specialize`: it compiles")
     if original and not (dossier.is_ptx and reduction):
         files["original.ptx"] = (original, "the input as it was given, byte for byte")
     elif dossier.is_in_cubin and not dossier.is_ptx and (sha256 := _followed_ptx(dossier)):
@@ -247,7 +249,8 @@ async def file_report(dossier: Dossier, upstream: Upstream, case: Case, out: Pat
         StorageError: the bundle cannot be written.
     """
     defects: list[Defect] = []
-    required = tuple(required_fields(upstream, dossier.case.compiler))
+    fields = () if dossier.same_as else required_fields(upstream, dossier.case.compiler)
+    required = tuple(fields)
     with tempfile.TemporaryDirectory(prefix="triage-report-") as place:
         if any(file.name == "repro.sh" for file in dossier.attachments):
             case.tell("running the bundle's command in a clean folder")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import platform
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -42,6 +44,7 @@ from harness.diff.between_runs import current_results
 from harness.frontends.plan import Selection
 from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
+from harness.io.files.writing import scratch_disk
 from harness.io.packages.archives import package_license
 from harness.io.processes.hub import run_tool
 from harness.io.processes.tasks import in_parallel
@@ -62,7 +65,7 @@ from harness.report.dossier import (
     tried_levels,
     way_of,
 )
-from harness.report.paragraphs import REQUIRED
+from harness.report.paragraphs import REQUIRED, WARP_SPECIALIZE
 from harness.store.bugs import read_signatures
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
@@ -518,6 +521,8 @@ class _Gathering:
         """All pieces; `shown` is what the case computed, where that is reported."""
         case, asked, repro = self.case, self.asked, self.asked.selection.repro
         dossier = self.begin(rows, shown)
+        for line in filed_alike(case.signature):
+            asked.tell(line)
         blamed = await self.piece("whose fault it is", "blame", self.blame)
         if blamed:
             dossier = replace(
@@ -535,6 +540,8 @@ class _Gathering:
         check_blamed(dossier, upstream)
         if asked.upstream is None:
             asked.tell(f"for {whom}: {dossier.blame.headline if dossier.blame else case.reason}")
+        if dossier.same_as:
+            asked.tell(f"{dossier.same_as} is known to be the same: a comment for it, no issue")
         # Where the file lies on this machine is private; the bundle has what it is reduced to.
         public = structs.replace(asked.words, kernel=Path(asked.words.kernel).name)
         made_by = replace(asked, words=public).command("report", "--for", whom)
@@ -543,18 +550,17 @@ class _Gathering:
             # It counts versions: those that the history assembled, too.
             dossier = replace(dossier, blame=(await self.blame()).blame)
         workarounds = minimized = None
-        if not repro.ptx:
+        # Who mends a compiler that dies needs no way around it.
+        if not repro.ptx and (upstream is Upstream.PROJECT or not dossier.followed.is_crash):
             workarounds = await self.piece("workarounds", "workaround", self.workarounds)
         elsewhere = await self.elsewhere(dossier)
         ways = self.ways(workarounds, blamed)
         if repro.ptx:
             minimized = asked.reduced
         elif can_be_reduced(front_end(repro.front_end), asked.selection.targets[0]):
+            is_there = _is_begun(self.reduction_at(dossier)[1]) or self.is_as_given
             minimized = await self.piece(
-                "the smallest input",
-                "minimize",
-                lambda: self.minimize(dossier),
-                slow=not _is_begun(self.reduction_at(dossier)[1]),
+                "the smallest input", "minimize", lambda: self.minimize(dossier), slow=not is_there
             )
         patch = workarounds.patch if workarounds else None
         baseline = workarounds.baseline if workarounds else None
@@ -570,7 +576,23 @@ class _Gathering:
         )
         if repro.ptx and minimized:
             dossier = await asyncio.to_thread(self.seen, dossier, minimized)
+        elif minimized and not asked.run:
+            dossier = replace(dossier, near=await self.near(minimized))
         return dossier, upstream
+
+    async def near(self, reduced: Minimization) -> str:
+        """The smallest program without `warp_specialize`, where that compiles; else empty."""
+        asked, case = self.asked, self.case
+        text = WARP_SPECIALIZE.sub("", reduced.left.text)
+        if reduced.suffix != ".py" or text == reduced.left.text:
+            return ""
+        with scratch_disk(), tempfile.TemporaryDirectory(prefix="triage-near-") as place:
+            file = Path(place) / "near.py"
+            file.write_text(text)
+            version = f"{case.compiler}=={case.compiler_version}"
+            words = SelectionOptions(kernel=str(file), sm=[case.target], compiler=[version])
+            found = await compile_selections([select(words)], asked.store, asked.how, RunProgress())
+        return text if all(row.verdict.compiles for row in found.rows) else ""
 
     def seen(self, dossier: Dossier, reduced: Minimization) -> Dossier:
         """With what a reader wants to see of a small program."""
@@ -626,25 +648,27 @@ class _Gathering:
 
     async def histories(self, dossier: Dossier) -> Dossier:
         """The dossier with what happens along ptxas, its flags, other targets, and Triton."""
-        assembler, kind = self.case.assembler, self.asked.selection.repro.front_end
+        asked, assembler = self.asked, self.case.assembler
+        kind = asked.selection.repro.front_end
         if dossier.in_ptxas:
             along_ptxas = await self.piece(
                 f"the history along {assembler_name(assembler)}",
                 f"bisect --axis {assembler if assembler == PTXAS else 'assembler'}",
                 lambda: self.bisect(assembler),
             )
-            flags = targets = None
+            flags = None
             if assembler == PTXAS and not dossier.of_cubins:
                 flags = await self.piece(
                     "ptxas' flags, one at a time",
                     "bisect --axis flag",
                     lambda: self.contrast("flag"),
                 )
-            if not dossier.of_cubins:
-                targets = await self.piece(
-                    "other targets", "bisect --axis target", lambda: self.contrast("target")
-                )
-            dossier = replace(dossier, along_ptxas=along_ptxas, flags=flags, targets=targets)
+            dossier = replace(dossier, along_ptxas=along_ptxas, flags=flags)
+        if not asked.run:
+            targets = await self.piece(
+                "other targets", "bisect --axis target", lambda: self.contrast("target")
+            )
+            dossier = replace(dossier, targets=targets)
         # Poor code may come from either compiler.
         if not dossier.is_ptx and (dossier.kind is VerdictKind.SICK or not dossier.in_ptxas):
             along_triton = await self.piece(
@@ -748,6 +772,12 @@ class _Gathering:
             folder = folder.with_name(f"{folder.name}-{level}")
         return level or "auto", folder
 
+    @property
+    def is_as_given(self) -> bool:
+        """Whether its author says that it is as small as a reader wants it."""
+        notes = self.asked.selection.repro.report
+        return notes is not None and notes.as_given
+
     async def minimize(self, dossier: Dossier) -> Minimization:
         """The reduction in its folder, gone on with where there is one."""
         asked, mine, inputs = self.asked, self.asked.selection, None
@@ -777,6 +807,7 @@ class _Gathering:
                 condition=asked.condition,
                 level="auto" if asked.run else level,
                 seconds=seconds,
+                tests=0 if self.is_as_given else None,
                 run=asked.run,
                 inputs=inputs,
                 is_defined=True,
@@ -809,6 +840,18 @@ class _Gathering:
             self.missing.append(Missing(what="workarounds", why=why, command=words))
             return None
         return ways if report or ways else None
+
+
+FACTS = "report.json"
+
+
+def filed_alike(signature: str | None) -> Iterator[str]:
+    """A line for each report in `reports/`, where the user is, of a failure with this signature."""
+    for path in sorted(Path("reports").glob(f"*/{FACTS}")) if signature else ():
+        facts = json.loads(path.read_bytes())
+        if facts.get("signature") == signature:
+            title = (path.parent / "issue.md").read_text().partition("\n")[0].removeprefix("# ")
+            yield f"{path.parent} has a failure with this signature: {title} ({facts['state']})"
 
 
 def _is_begun(reduction: Path) -> bool:

@@ -61,6 +61,7 @@ class View:
     output_lines = _words_of(tables.output_lines)
     schedule_words = _words_of(paragraphs.schedule_sentence)
     race_lines = _words_of(paragraphs.race_lines)
+    near_words = _words_of(paragraphs.near_words)
     first_way = _words_of(tables.first_way)
     way_lines = _words_of(tables.way_lines)
     attachment_lines = _words_of(tables.attachment_lines)
@@ -274,7 +275,7 @@ def _compilers(d: Dossier) -> str:
 def render_report(dossier: Dossier, upstream: Upstream) -> Issue:
     """The issue's text, ready for the gate, with all that it claims."""
     view = View(d=dossier, upstream=upstream)
-    form = upstream.spelled(dossier.case.compiler)
+    form = "comment" if dossier.same_as else upstream.spelled(dossier.case.compiler)
     text = render_template(f"report/{form}.md.j2", d=dossier, v=view)
     whole = without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
     return Issue(text=whole, claims=tuple(view.ledger.claims))

@@ -94,6 +94,23 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     return f"Expected: {d.kind.facts.expected or otherwise}."
 
 
+def near_words(ledger: Ledger, d: Dossier) -> str:
+    """What Triton documents of `warp_specialize`, and whether the program works without it."""
+    if d.minimized is None or not WARP_SPECIALIZE.search(d.minimized.shown_text):
+        return ""
+    instead = "not end the process" if d.followed.is_crash else "not be wrong"
+    words = (
+        "`tl.range` documents `warp_specialize` as "
+        '"only supported on Blackwell GPUs and only works on simple matmul loops" (3.9.0): a loop '
+        f"that it cannot do should be compiled without it or be refused, and {instead}."
+    )
+    if not d.near:
+        return words
+    place = AttachedPlace(file=NEAR, tool=d.tool, version=d.version, target=d.case.target)
+    near = f"Without `warp_specialize=True` it compiles (`{NEAR}`)."
+    return f"{words} {ledger.say(near, *gives(place, VerdictAnswer.OK))}"
+
+
 def _working_sides(d: Dossier) -> list[str]:
     """The versions of ptxas that work, before it began and after it ended."""
     report = d.along_ptxas
@@ -361,7 +378,8 @@ def _source(line: str, texts: Mapping[str, str]) -> str:
     return f"`{line}` ({markdown_code(lines[int(number) - 1])})"
 
 
-PROGRAM = "repro.py"
+PROGRAM, NEAR = "repro.py", "near.py"
+WARP_SPECIALIZE = re.compile(r",\s*warp_specialize=True")
 
 
 def launched_sentence(ledger: Ledger, d: Dossier) -> str:

@@ -11,7 +11,7 @@ from harness.bisect.search import Boundary
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import Claim, ClaimKind, Ledger, gives, has_figures
 from harness.report.dossier import Dossier, Upstream, spans, spelled_levels, tried_levels
-from harness.report.paragraphs import escaped, named
+from harness.report.paragraphs import WARP_SPECIALIZE, escaped, named
 from harness.values.outcome import signal_name
 from harness.values.verdict import VerdictKind
 
@@ -24,9 +24,10 @@ _PLAIN_CALLS = frozenset(
     {"load", "store", "arange", "program_id", "num_programs", "zeros", "full", "cdiv", "constexpr"}
     | {"range", "pointer_type", "debug_barrier", "jit", "prim_func", "Kernel", "Tensor", "int32"}
 )
-_CALL = re.compile(r"\b(?:tl|gl|ttgl|T|ct|cute)\.([A-Za-z_]\w*)\(|\b(warp_specialize=True)")
+_CALL = re.compile(r"\b((?:tl|gl|ttgl|T|ct|cute)\.([A-Za-z_]\w*))\(")
+_LEAVES = re.compile(r"(?m)^ +if .*:\n +return$")
+_PASS = re.compile(r"pass (\S+) (crash|fail)ed")
 _INSTRUCTION = re.compile(r"(?m)^\s*(@!?[\w$%]+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?:\s+[^:\s]|;)")
-_SAYS = re.compile(r'&& "([^"]+)"')
 
 
 def constructs(d: Dossier) -> list[str]:
@@ -46,9 +47,19 @@ def constructs(d: Dossier) -> list[str]:
         every = sorted(found, key=lambda pair: pair[0])
         chosen = [named(op) if is_free else f"guarded {named(op)}" for is_free, op in every]
     else:
-        calls = (call or option for call, option in _CALL.findall(text))
-        chosen = [named(name) for name in calls if name not in _PLAIN_CALLS]
+        calls = [pair for pair in _CALL.findall(text) if pair[1] not in _PLAIN_CALLS]
+        # A descriptor matters where what is done with its tiles does.
+        calls.sort(key=lambda pair: pair[1].endswith("descriptor"))
+        chosen = ["an early return"] if _LEAVES.search(text) else []
+        chosen += [named(call) for call, _ in calls]
     return list(dict.fromkeys(chosen))[:_MOST]
+
+
+def _used(d: Dossier) -> str:
+    """These in words; of a program that uses none of them, its name."""
+    uses = _used(d)
+    specialized = d.minimized and WARP_SPECIALIZE.search(d.minimized.left.text)
+    return f"{uses} in a warp-specialized loop" if specialized else uses
 
 
 def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, message: str) -> str:
@@ -81,16 +92,15 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
         every = ", every -O level" if len(fails) > 1 else ""
         levels = f", {spelled_levels(fails)}" if fails and works else every
         return f"{_class(d, message)}{levels}: {uses}{where}"
-    if d.kind is VerdictKind.PASS_FAILURE and not d.condition:
+    if d.condition:
+        return f"{named(d.function)} {d.kind.facts.observed}: {escaped(message)}{where}"
+    if found := _PASS.match(d.reason):
         # Which pass it is, and how it ends, decides who reads on.
-        lead, _, said = d.reason.partition(": ")
-        said = next(iter(_SAYS.findall(said)), said)
-        said = f": {escaped(said[:_LONGEST])}" if said else ""
-        return f"{escaped(lead)}{said}; {uses}{where}"
-    does = f"{d.kind.facts.observed}: {escaped(message)}" if d.condition else d.kind.facts.observed
-    if d.kind is VerdictKind.WRONG_RESULT and constructs(d):
-        return f"Wrong result: {uses}{where}"
-    return f"{named(d.function)} {does}{where}"
+        ends = "Crash" if found[2] == "crash" else "Failure"
+        return f"{ends} in {named(found[1])}: {uses}{where}"
+    if d.kind.is_of_run and constructs(d):
+        return f"{d.kind.value.replace('_', ' ').capitalize()}: {uses}{where}"
+    return f"{named(d.function)} {d.kind.facts.observed}{where}"
 
 
 def _class(d: Dossier, message: str) -> str:

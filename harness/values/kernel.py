@@ -152,13 +152,17 @@ class ReportNotes(msgspec.Struct, frozen=True, kw_only=True):
     """What people know of a bug and a program does not, for its reports.
 
     `cause` and `rule` (a sentence of a specification) are said by hand; `related` are issues and
-    what tells them apart; `measured` is what a GPU showed.
+    what tells them apart; `measured` is what a GPU showed. `same_as` is an open issue
+    (`owner/name#1`) with the same message: then the report is a comment for it. `as_given` says
+    that the kernel is as small as a reader wants it, so that a report does not reduce it.
     """
 
     cause: str = ""
     rule: str = ""
     related: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
+    same_as: str = ""
+    as_given: bool = False
 
 
 class Repro(msgspec.Struct, frozen=True, kw_only=True):
