@@ -57,15 +57,16 @@ from harness.values.verdict import Stage
 # What a cell can be written as: one file of source, or Triton's IR.
 
 
-def source_format(kind: str) -> tuple[str, TextFormat[Any]]:
+def source_format(kind: str, *, keeps_kernel: bool = False) -> tuple[str, TextFormat[Any]]:
     """The suffix and the format of the files that a compiler's kernels are written as.
 
-    Those of Python are reduced as Python, others by their syntax.
+    Those of Python are reduced as Python, with `keeps_kernel` their launch alone; others by their
+    syntax.
     """
     form = front_end(kind).source_form
     if isinstance(form, SyntaxForm):
         return form.suffix, syntax_format(form.syntax)
-    return ".py", python_format(form_of(kind))
+    return ".py", python_format(form_of(kind), keeps_kernel=keeps_kernel)
 
 
 async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:
@@ -159,7 +160,8 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
         text, options = form.write(cell.launch, cell.record)
     else:
         text = form_of(cell.compiler.kind).render(await export_source(bench, cell))
-    suffix, text_format = source_format(cell.compiler.kind)
+    keeps_kernel = task.options.keeps_kernel
+    suffix, text_format = source_format(cell.compiler.kind, keeps_kernel=keeps_kernel)
     level = Level(
         name="source",
         suffix=suffix,

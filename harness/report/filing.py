@@ -89,7 +89,9 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], original:
         text = store.artifacts.get(sha256).decode(errors="replace")
         words = f"the PTX that {dossier.case.compiler_name} generates, without debug information"
         files["original.ptx"] = (without_debug(text).encode() + b"\n", words)
-    if reduction and reduction.suffix != ".ptx":
+    # Of a file of PTX, `original.ptx` is there already.
+    is_other = reduction is not None and reduction.subject.text != reduction.left.text
+    if reduction and is_other and reduction.suffix != ".ptx":
         words = f"what min{reduction.suffix} was reduced from"
         files[f"original{reduction.suffix}"] = (reduction.subject.text.encode(), words)
     again = _EXECUTES if dossier.executed else ""

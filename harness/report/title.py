@@ -57,7 +57,7 @@ def constructs(d: Dossier) -> list[str]:
 
 def _used(d: Dossier) -> str:
     """These in words; of a program that uses none of them, its name."""
-    uses = _used(d)
+    uses = ", ".join(constructs(d)) or named(d.ptx_file if d.is_ptx and d.minimized else d.function)
     specialized = d.minimized and WARP_SPECIALIZE.search(d.minimized.left.text)
     return f"{uses} in a warp-specialized loop" if specialized else uses
 
@@ -86,7 +86,7 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
         words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}{numbers}"
         return ledger.say(f"{words}{where}", *rows)
     of_ptxas = d.in_ptxas or d.of_cubins
-    uses = ", ".join(constructs(d)) or named(d.ptx_file if d.is_ptx and d.minimized else d.function)
+    uses = _used(d)
     if of_ptxas and not d.condition:
         fails, works = tried_levels(d)
         every = ", every -O level" if len(fails) > 1 else ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shlex
 import signal
 import subprocess
 import tarfile
@@ -37,6 +39,7 @@ CRASH = """\
 }
 """
 NAMED = ["--sm", "80", "--ptxas", "13.1.115", "--for", "nvidia"]
+FILED = Path(__file__).parents[2] / "reports" / "hunt-specialised-early-return"
 
 
 def report(triage: Triage, *words: str, code: int) -> dict[str, Any]:
@@ -176,3 +179,13 @@ def test_a_whole_report_is_ready_and_its_bundle_needs_nothing_of_ours(
     # Each of the two has its own log.
     logs = Path(case.env["TRIAGE_HOME"]) / "bisections"
     assert len(list(logs.glob("report-*-ptxas-*.jsonl"))) == 2
+
+
+def test_the_command_of_a_filed_report_makes_it_again_from_the_repository(triage: Triage) -> None:
+    facts = json.loads((FILED / "report.json").read_bytes())
+    words = shlex.split(facts["command"])[2:]
+    found = report(triage, *words, "--quick", "--out", "again", code=1)
+    assert found["case"]["signature"] == facts["signature"]
+    program = (FILED / "issue.md").read_text().partition("```python\n")[2].partition("```")[0]
+    assert program
+    assert program in found["body"]

@@ -598,12 +598,19 @@ async def _reduce_source(reducer: Reducer[PythonFile]) -> None:
     await reduce_patiently(reducer, PASSES)
 
 
-def python_format(layout: FileLayout) -> TextFormat[PythonFile]:
-    """Standalone files; lines are those of functions, without comments and blanks."""
+async def _reduce_launch(reducer: Reducer[PythonFile]) -> None:
+    await reduce_patiently(reducer, (OPTIONS,))
+
+
+def python_format(layout: FileLayout, *, keeps_kernel: bool = False) -> TextFormat[PythonFile]:
+    """Standalone files; lines are those of functions, without comments and blanks.
+
+    With `keeps_kernel`, only what the launch says goes.
+    """
     return TextFormat(
         read=lambda text: PythonFile.of(layout.read(text), layout),
         text_of=lambda source: source.text,
         size=lambda source: source.size,
         lines=lambda source: source.kernel_lines,
-        run=_reduce_source,
+        run=_reduce_launch if keeps_kernel else _reduce_source,
     )

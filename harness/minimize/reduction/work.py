@@ -234,7 +234,8 @@ class MinimizeOptions:
     """What to look for and how long.
 
     `condition` or `script` say what a candidate has to show, else it is the failure that is found.
-    `folder_of` names the output folder by the row that is reduced. `seconds` and `tests` bound this
+    `folder_of` names the output folder by the row that is reduced. With `keeps_kernel` a kernel's
+    source stays as it is, and only its launch is reduced. `seconds` and `tests` bound this
     run with those that it goes on from. With `run`, what is followed is what the PTX computes when
     it is executed; `inputs` are what a file of PTX is launched with. Where `on` takes cubins, it is
     what the first ptxas makes of it at `gpu_level` (-O); `runner` is a command that reaches a GPU.
@@ -249,6 +250,7 @@ class MinimizeOptions:
     tests: int | None = None
     seed: int = 0
     is_defined: bool = False
+    keeps_kernel: bool = False
     run: bool = False
     inputs: RawInputs | None = None
     on: str | None = None

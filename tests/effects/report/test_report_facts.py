@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -145,3 +146,19 @@ def test_options_with_which_blame_saw_it_right_are_workarounds() -> None:
     [way] = ways.options_that_work(WRONG, (WRONG, RIGHT, twice, elsewhere, ONE_STAGE))
     assert (way.change, way.row) == ("num_stages unset -> 1", ONE_STAGE)
     assert way.evidence.startswith("emulated PTX on these inputs: agrees with")
+
+
+def test_a_filed_report_of_the_same_signature_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, signature in (("one", "abc"), ("two", "def"), ("three", None)):
+        folder = tmp_path / "reports" / name
+        folder.mkdir(parents=True)
+        (folder / "issue.md").write_text(f"# Crash in {name}\n\ntext\n")
+        facts = {"signature": signature, "state": "not filed"}
+        (folder / gather.FACTS).write_text(json.dumps(facts))
+    assert list(gather.filed_alike("abc")) == [
+        "reports/one has a failure with this signature: Crash in one (not filed)"
+    ]
+    assert not list(gather.filed_alike(None))
