@@ -766,7 +766,8 @@ class _Gathering:
         folder = self.asked.minimized(self.case)
         is_of_ptx = (folder / "original.ptx").exists()
         # What blame lays to the compiler is reduced in its own language; --quick asks no blame.
-        is_source = dossier.is_compilers or (self.asked.quick and not is_of_ptx)
+        is_source = dossier.is_compilers or self.is_as_given
+        is_source = is_source or (self.asked.quick and not is_of_ptx)
         level = compilers_level(self.asked.selection, self.case) if is_source else None
         if level and is_of_ptx:
             folder = folder.with_name(f"{folder.name}-{level}")

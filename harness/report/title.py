@@ -82,8 +82,9 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
     versions = list(_versions(ledger, d)) or [d.version]
     where = f" ({', '.join([on, f'{d.tool} {versions[0]}', *versions[1:]])})"
     if d.kind is VerdictKind.SICK:
-        numbers = f": {escaped(message)}" if d.condition else ""
-        words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}{numbers}"
+        words = f"Poor code: {named(d.function)} {escaped(message)}"
+        if d.condition:
+            words = f"{compilers}: {named(d.function)} {d.kind.facts.observed}: {escaped(message)}"
         return ledger.say(f"{words}{where}", *rows)
     of_ptxas = d.in_ptxas or d.of_cubins
     uses = _used(d)
