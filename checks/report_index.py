@@ -19,9 +19,10 @@ Written by `triage report` ([docs/report.md](../docs/report.md)). `python checks
 writes this page. None is filed before a person has read it and searched the tracker: `state` says
 what is known of that.
 
-Not kept: `trap-stub` and `mamba-904`, since Triton raises `OutOfResources` for such a config when it
-loads the kernel, and the autotuner skips it (`tests/tools/test_blame_real.py` holds the verdict);
-`tilelang-tma-layout`, since TileLang 0.1.9 lowers it (`tests/tools/test_tilelang_real.py`).
+Not kept: `trap-stub` and `mamba-904`, since Triton raises `OutOfResources` for such a config when
+it loads the kernel, and the autotuner skips it (`tests/tools/test_blame_real.py` holds the
+verdict); `tilelang-tma-layout`, since TileLang 0.1.9 lowers it
+(`tests/tools/test_tilelang_real.py`).
 
 | report | evidence | date | state | made by |
 |---|---|---|---|---|

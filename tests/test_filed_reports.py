@@ -64,7 +64,6 @@ OLDER = {
     "hunt-specialised-cumsum",
     "hunt-specialised-dot-and-cumsum",
     "hunt-specialised-dot-in-branch",
-    "hunt-specialised-early-return",
     "hunt-specialised-negated-load",
     "hunt-specialised-split-memory",
     "hunt-specialised-two-stores",

@@ -239,7 +239,7 @@ def command(options: _ReportOptions) -> int:
 def _facts(filed: Filed, command: str, path: Path) -> bytes:
     """What a list of reports says of this one; what a person wrote of its state stays."""
     d = filed.dossier
-    kept = json.loads(path.read_bytes()) if path.exists() else {}
+    kept = json.loads(read_regular(path, MAX_BYTES)) if path.exists() else {}
     measured = d.device or (d.notes and d.notes.measured)
     ways = [*(["emulated"] if d.executed else ["compiled"]), *(["measured"] if measured else [])]
     facts = {
