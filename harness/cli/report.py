@@ -61,7 +61,7 @@ from harness.judging.followed import read_while
 from harness.minimize.reduction.reduction_words import folder_files
 from harness.report.dossier import Upstream, search_terms
 from harness.report.filing import BUNDLE, Filed, attach, file_report
-from harness.report.gather import FACTS, Case, gather, reduce_first
+from harness.report.gather import FACTS, Case, filed_facts, gather, reduce_first
 from harness.report.issue import report_document, report_page
 from harness.store.store import Store
 from harness.values.errors import UsageError
@@ -239,7 +239,7 @@ def command(options: _ReportOptions) -> int:
 def _facts(filed: Filed, command: str, path: Path) -> bytes:
     """What a list of reports says of this one; what a person wrote of its state stays."""
     d = filed.dossier
-    kept = json.loads(read_regular(path, MAX_BYTES)) if path.exists() else {}
+    kept = filed_facts(path) if path.exists() else {}
     measured = d.device or (d.notes and d.notes.measured)
     ways = [*(["emulated"] if d.executed else ["compiled"]), *(["measured"] if measured else [])]
     facts = {

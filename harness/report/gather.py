@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import platform
 import re
 import shlex
@@ -44,6 +43,7 @@ from harness.diff.between_runs import current_results
 from harness.frontends.plan import Selection
 from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
+from harness.io.files.reading import read_regular
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.archives import package_license
 from harness.io.processes.hub import run_tool
@@ -845,15 +845,24 @@ class _Gathering:
 
 
 FACTS = "report.json"
+_LARGEST_FACTS = 1 << 20
+
+
+def filed_facts(path: Path) -> dict[str, str | None]:
+    """What a `report.json` says; empty where there is none that can be read."""
+    with contextlib.suppress(TriageError, msgspec.MsgspecError):
+        data = read_regular(path, _LARGEST_FACTS)
+        return msgspec.json.decode(data, type=dict[str, str | None])
+    return {}
 
 
 def filed_alike(signature: str | None) -> Iterator[str]:
     """A line for each report in `reports/`, where the user is, of a failure with this signature."""
     for path in sorted(Path("reports").glob(f"*/{FACTS}")) if signature else ():
-        facts = json.loads(path.read_bytes())
+        facts = filed_facts(path)
         if facts.get("signature") == signature:
-            title = (path.parent / "issue.md").read_text().partition("\n")[0].removeprefix("# ")
-            yield f"{path.parent} has a failure with this signature: {title} ({facts['state']})"
+            state = facts.get("state") or "not filed"
+            yield f"{path.parent} has a failure with this signature ({state})"
 
 
 def _is_begun(reduction: Path) -> bool:

@@ -268,6 +268,8 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
         if file in names
     ]
     checked = "; nothing more can go alone" if reduction.left.is_minimal else ""
+    if d.notes and d.notes.as_given:
+        checked = "; the kernel itself was not reduced"
     if reduction.left.undefined > reduction.subject.undefined:
         undefined = " It reads registers that nothing has written: compile it, do not run it."
     elif reduction.level == "ptx" and count_unwritten(reduction.left.text) == 0:

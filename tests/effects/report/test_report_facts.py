@@ -155,10 +155,11 @@ def test_a_filed_report_of_the_same_signature_is_named(
     for name, signature in (("one", "abc"), ("two", "def"), ("three", None)):
         folder = tmp_path / "reports" / name
         folder.mkdir(parents=True)
-        (folder / "issue.md").write_text(f"# Crash in {name}\n\ntext\n")
         facts = {"signature": signature, "state": "not filed"}
         (folder / gather.FACTS).write_text(json.dumps(facts))
     assert list(gather.filed_alike("abc")) == [
-        "reports/one has a failure with this signature: Crash in one (not filed)"
+        "reports/one has a failure with this signature (not filed)"
     ]
     assert not list(gather.filed_alike(None))
+    (tmp_path / "reports" / "one" / gather.FACTS).write_text("[")
+    assert not list(gather.filed_alike("abc"))
