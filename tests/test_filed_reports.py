@@ -57,14 +57,11 @@ FILED = {
 # Not made again yet: in the form of an older template, and some without an input of their own.
 OLDER = {
     "cutile-tileiras-segfault",
-    "hunt-dot-own-transpose",
     "hunt-product-in-branch",
     "hunt-specialised-carried-load",
     "hunt-specialised-chained-dots",
     "hunt-specialised-cumsum",
-    "hunt-specialised-dot-and-cumsum",
     "hunt-specialised-dot-in-branch",
-    "hunt-specialised-negated-load",
     "hunt-specialised-split-memory",
     "hunt-specialised-two-stores",
     "register-collapse",

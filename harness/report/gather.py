@@ -581,7 +581,7 @@ class _Gathering:
         return dossier, upstream
 
     async def near(self, reduced: Minimization) -> str:
-        """The smallest program without `warp_specialize`, where that compiles; else empty."""
+        """The smallest program without warp specialization, where that compiles; else empty."""
         asked, case = self.asked, self.case
         text = WARP_SPECIALIZE.sub("", reduced.left.text)
         if reduced.suffix != ".py" or text == reduced.left.text:
