@@ -58,7 +58,6 @@ FILED = {
 OLDER = {
     "cutile-tileiras-segfault",
     "hunt-product-in-branch",
-    "hunt-specialised-carried-load",
     "hunt-specialised-chained-dots",
     "hunt-specialised-cumsum",
     "hunt-specialised-dot-in-branch",
