@@ -35,11 +35,12 @@ from harness.cli.output import command_line, json_text, said_text
 from harness.cli.results import open_results
 from harness.cli.running import surroundings
 from harness.frontends.plan import Selection
-from harness.io.processes.machine import CONFINE, MODES
+from harness.io.processes.machine import CONFINE, MODES, gpus
 from harness.run.executors import run_selections
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import TriageError
+from harness.values.target import EXAMPLES
 
 
 class _File(pytest.File):
@@ -61,8 +62,9 @@ class SuitePlugin:
 
     def __init__(self, config: Any) -> None:
         option = config.option
+        option.triage_sm = option.triage_sm or list(gpus())
         if not option.triage_sm:
-            raise pytest.UsageError("--triage: name a GPU, for example --sm 90a")
+            raise pytest.UsageError(f"--triage: name a GPU, for example --sm 90a; GPUs: {EXAMPLES}")
         if not 1 <= option.triage_timeout <= 86_400:  # nor is `nan`
             raise pytest.UsageError("--triage-timeout: name seconds, from 1 to 86400")
         if getattr(option, "numprocesses", None):

@@ -75,7 +75,7 @@ def command(options: _RankOptions) -> None:
         print_json(rank_document(report))
     elif not options.as_markdown:
         print_said(ranks_said(report))
-        if options.words.kernel and report.device is None:
+        if options.words.kernel and not options.measure:
             pack = ("--measure", "--pack", "rank.pack")
             timed = spell_command("rank", options.words, *pack)
             print_next([(timed, "a file that times them on a GPU elsewhere")])

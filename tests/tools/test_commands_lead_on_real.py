@@ -93,9 +93,10 @@ def test_a_compile_a_bisection_and_the_lists(lead_on: LeadOn) -> None:
     check_selected(followed)
     axis = ("--axis", "triton", "--good", "3.6.0", "--max-tries", "2", "--repeat", "1")
     followed = lead_on.follow(lead_on("bisect", *CASE, *axis))
-    assert len(followed) == 2
-    for (command, rows), version in zip(followed.items(), ("3.6.0", "3.7.1"), strict=True):
-        assert command.startswith("triage compile ")
+    verbs = [command.split()[1] for command in followed]
+    assert verbs == ["compile", "compile", "workaround", "blame"]
+    for command, version in zip([*followed][:2], ("3.6.0", "3.7.1"), strict=True):
+        rows = followed[command]
         assert [(row["triton"], row["ptxas"]) for row in rows] == [(version, PTXAS)]
         assert is_the_case(rows[0]) == (version == "3.7.1")
     bugs = [lead_on(*words) for words in (("bugs", "--json"), ("bugs", "show", "1"))]
@@ -113,6 +114,15 @@ def test_a_quick_report_and_a_run(lead_on: LeadOn) -> None:
     (compiled,) = [command for command in commands if command.startswith("triage compile")]
     check_selected(lead_on.follow(compiled))
     assert "1 right" in lead_on("run", *IS_RIGHT)
+
+
+def test_what_works_leads_to_a_run_and_from_there_to_its_sass(lead_on: LeadOn) -> None:
+    compiled = lead_on("compile", *IS_RIGHT)
+    followed = lead_on.follow(compiled)
+    assert [command.split()[1] for command in followed] == ["run", "compile"]
+    assert all(rows for rows in followed.values())
+    (sass,) = lead_on.follow(lead_on("run", *IS_RIGHT))
+    assert sass.endswith("--on sass")
 
 
 @pytest.mark.long

@@ -200,6 +200,32 @@ def test_next_steps_fit_what_was_found() -> None:
     assert not any("spill" in why for _, why in sick)
 
 
+def test_what_works_is_run_and_compared_with_the_release_before() -> None:
+    versions = {"triton": ("3.4.0", "3.5.0", "3.5.1", "3.6.0"), "ptxas": ()}
+    words = SelectionOptions(kernel="k", sm=["H100"])
+    steps = next_steps([row()], words, known=versions.__getitem__)
+    assert steps == [
+        ("triage run --kernel k --sm H100", "does it compute what it must?"),
+        (
+            "triage compile --kernel k --sm H100 --triton 3.5.1 --triton 3.6.0",
+            "what changed since Triton 3.5.1?",
+        ),
+    ]
+    # What is raw PTX has no Triton to compare, and is run as it is.
+    raw = row(triton=None)
+    [(command, _)] = next_steps([raw], SelectionOptions(kernel="k.ptx", ptxas=["latest"]))
+    assert command == "triage run --kernel k.ptx"
+
+
+def test_what_had_no_time_is_given_more_and_what_is_rejected_is_followed_to_other_versions() -> (
+    None
+):
+    assert commands(row("timeout", stage="llir")).endswith("--timeout 3600")
+    rejected = commands(row("rejected", stage="ttir")).splitlines()
+    assert [command.split()[1] for command in rejected] == ["show", "bisect"]
+    assert rejected[1].endswith("--axis triton")
+
+
 def test_a_step_for_the_first_of_several_launches_names_it_alone() -> None:
     sick = row("sick", stage="cubin", num_warps=4)
     assert "--launch launch --config" in commands(sick, replace(sick, kernel="other", launch="x"))
