@@ -19,10 +19,10 @@ LONG = {"bisect", "blame", "minimize", "pr", "report", "run", "workaround"}
 
 def examples() -> list[tuple[str, str, str]]:
     """The page, the command and the output of each."""
-    block = re.compile(r"^```console\n\$ (triage .*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    block = re.compile(r"^```console\n\$ (triage [^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
     return [
         (path.name, *found)
-        for path in sorted(DOCS.glob("*.md"))
+        for path in (HERE.parent / "README.md", *sorted(DOCS.glob("*.md")))
         for found in block.findall(path.read_text())
     ]
 

@@ -1,4 +1,4 @@
-"""The first command of README.md prints what README.md says that it prints."""
+"""What README.md and its story show is what the commands print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def columns(line: str) -> list[str]:
 
 
 def missing(shown: str, printed: str) -> list[str]:
-    """What README.md shows and the command does not print; a rule is as wide as the table."""
+    """What a page shows and the command does not print; a rule is as wide as the table."""
     table, _, prose = shown.partition("\n ...\n")
     lines = {tuple(columns(line)) for line in printed.splitlines()}
     absent = [
@@ -28,13 +28,13 @@ def missing(shown: str, printed: str) -> list[str]:
         if set(line.split()[0] if line.strip() else "") - {"─"}
         and tuple(columns(line)) not in lines
     ]
-    # README.md breaks the lines of prose that no page is wide enough for.
+    # A page breaks the lines of prose that no page is wide enough for.
     told = " ".join(prose.split())
     return absent if told and told in " ".join(printed.split()) else [*absent, prose]
 
 
 def test_the_first_command_and_its_output(triage: Triage) -> None:
-    text = (HERE.parent / "README.md").read_text()
+    text = (HERE.parent / "docs" / "story.md").read_text()
     block = r"^```sh\n(triage compile [^\n]*)\n```.*?^```text\n(.*?)^```"
     found = re.search(block, text, re.DOTALL | re.MULTILINE)
     assert found
