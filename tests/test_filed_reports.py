@@ -59,7 +59,6 @@ OLDER = {
     "cutile-tileiras-segfault",
     "hunt-product-in-branch",
     "hunt-specialised-chained-dots",
-    "hunt-specialised-dot-in-branch",
     "hunt-specialised-split-memory",
     "hunt-specialised-two-stores",
     "register-collapse",
