@@ -244,7 +244,7 @@ def builds_said(
                     if c.older and c.newer)  # fmt: skip
     for (before, after), count in tools.items():
         if before and after and before != after:
-            blocks.append(Counted(count, say(f"made by {after} in the place of {before}")))
+            blocks.append(Counted(count, say(f"made by {after} instead of {before}")))
     return blocks
 
 

@@ -88,8 +88,8 @@ def bugs_said(bugs: Sequence[Bug]) -> list[Block]:
         return [say("no bugs: nothing that was compiled has failed")]
     columns = (
         GridColumn(title="bug", is_number=True, folds=True),
-        GridColumn(title="results say", folds=True),
-        GridColumn(title="people say", folds=True),
+        GridColumn(title="state", folds=True),
+        GridColumn(title="your label", folds=True),
         GridColumn(title="cells", is_number=True, folds=True),
         # All that may be long shares one column: it wraps at words, also on a narrow screen.
         GridColumn(title="failure, kernels, versions", wraps=True, folds=True),
@@ -195,8 +195,8 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
         state += say(" (it works with the newest versions that were tried; no whole night says so)")
     elif bug.machine is MachineState.GONE:
         state += say(" (the source has no cell any more that showed it)")
-    yield "results say", state
-    yield "people say", _people(record)
+    yield "state", state
+    yield "your label", _people(record)
     if record.note:
         yield "note", record.note
     key, _, program = record.key.partition("@")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+import yaml
 from msgspec import Meta
 
 import harness
@@ -149,6 +150,17 @@ def find_matrix_file() -> Path:
         if path.is_file():
             return path
     raise UsageError(f"there is no {FILE} here; write one, or name it with --matrix")
+
+
+def first_matrix(targets: Sequence[Target], kernels: Sequence[str]) -> str:
+    """The text of a matrix of these, with the Triton that is installed and the ptxas in it."""
+    document = {
+        "version": 1,
+        "targets": [str(target) for target in targets],
+        "kernels": list(kernels),
+        "toolchains": {TRITON: {"spec": INSTALLED}, PTXAS: {"spec": BUNDLED}},
+    }
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 
 def matrix_schema() -> dict[str, Any]:

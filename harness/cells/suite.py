@@ -231,7 +231,7 @@ def suite_said(results: Sequence[FileResult]) -> list[Block]:
     blocks: list[Block] = [
         say(
             f"{captured:,} of {reached:,} launches captured{share}; "
-            f"{ended:,} of {plural(len(tests), 'test')} to the end, in "
+            f"{ended:,} of {plural(len(tests), 'test')} finished, in "
             f"{plural(len(results), 'file')}"
         )
     ]

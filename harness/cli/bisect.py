@@ -12,8 +12,8 @@ and --resume goes on.
 
 A failure is followed by its signature. A kernel that compiles and is sick (it spills) is followed
 by a condition on its numbers: --while, or one that is derived from the best toolchain's numbers.
-Where no failing version is named, the gravest failure that is seen is followed, and the others are
-listed with the command that follows them.
+Where no failing version is named, the most serious failure is followed, and the others are listed
+with the command that follows them.
 
 The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the row as JSON),
 $TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS (of another assembler $TRIAGE_PROGRAM and

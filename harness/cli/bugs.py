@@ -10,8 +10,8 @@ Example:
 
 Failures with equal signatures are one bug; its number never changes. A failure without words (an
 internal error, a crash that says nothing) is one bug for each kernel or PTX, until `join`: compared
-are the versions, targets and flags with which each was seen to fail and to work. What the results
-say of a bug is derived from them each time; what people say is kept. With --while, the kernels and
+are the versions, targets and flags with which each was seen to fail and to work. The state
+of a bug follows from the results; your label for it is kept. With --while, the kernels and
 targets for which the condition ever held are listed, with the versions; they have no number.
 """
 

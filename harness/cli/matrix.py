@@ -1,6 +1,7 @@
-"""`triage matrix run` and `triage matrix merge`.
+"""`triage matrix init`, `triage matrix run` and `triage matrix merge`.
 
 Example:
+  triage matrix init
   triage matrix run --dry-run
   triage matrix run 'mamba3_*' --sm 100a --triton '>=3.6' --max-time 30m
 """
@@ -16,7 +17,7 @@ import click
 from msgspec import structs
 from msgspec.structs import replace
 
-from harness.cells.matrix_file import find_matrix_file, read_matrix
+from harness.cells.matrix_file import FILE, find_matrix_file, first_matrix, read_matrix
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cli.amounts import SECONDS, FilePath, read_amount
@@ -38,6 +39,7 @@ from harness.cli.output import (
     print_next,
     print_remarks,
     print_said,
+    print_text,
 )
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing, working
@@ -48,9 +50,12 @@ from harness.cli.running import (
     only_options,
     run_to_the_end,
     scheduler_option,
+    sm_option,
 )
 from harness.diff.diff_words import changes_said
+from harness.io.files.writing import write_atomically
 from harness.io.processes.cluster import local_workers, open_machines
+from harness.io.processes.machine import gpus
 from harness.matrix.dry_run import (
     Listing,
     estimate_words,
@@ -66,11 +71,35 @@ from harness.matrix.run_policy import MatrixOptions
 from harness.store.store import Shard
 from harness.values.errors import UsageError
 from harness.values.matrix import Selector
+from harness.values.target import Target
 
 
 @click.group("matrix", epilog=examples(__doc__))
 def command() -> None:
     """Run a whole matrix of kernels, targets and toolchains, and say what changed."""
+
+
+_INIT_EPILOG = """\b
+Example:
+  triage matrix init --sm H100 --sm B200"""
+
+
+class _InitOptions(Options):
+    sm: tuple[str, ...] = sm_option(" Default: this machine's, else H100.")
+
+
+@verb(command, short_help="Write matrix.yaml for the files here.", epilog=_INIT_EPILOG)
+def init(options: _InitOptions) -> int:
+    """Write a first ./matrix.yaml: the files of this folder that launch kernels."""
+    if os.path.lexists(FILE):
+        raise UsageError(f"{FILE} exists: edit it, or move it away; nothing was written")
+    kernels = [repro.name for repro in find_kernels(".")]
+    targets = [Target.parse(word) for word in options.sm or gpus() or ("H100",)]
+    text = first_matrix(targets, kernels)
+    write_atomically(Path(FILE), text.encode())
+    print_text(text)
+    print_next([("triage matrix run --max-time 10m", "the first night; again: what is left")])
+    return 0
 
 
 _MERGE_EPILOG = """\b

@@ -403,7 +403,7 @@ while_option = partial(
     "--while",
     often=True,
     metavar="CONDITION",
-    help='Follow this in the place of a failure: "n_regs<=32 and spill_stores>4096".',
+    help='Follow this instead of a failure: "n_regs<=32 and spill_stores>4096".',
 )
 holds_option = partial(
     option,

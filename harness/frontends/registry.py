@@ -133,7 +133,9 @@ def interpreter_for(compiler: Compiler) -> InterpretedFrontEnd:
     """
     front = front_end(compiler.kind)
     if not front.interprets:
-        raise UsageError(f"launches of {front.title} cannot be run with values")
+        raise UsageError(
+            f"launches of {front.title} cannot be run with values: run their PTX, by `triage run`"
+        )
     return cast("InterpretedFrontEnd", front)
 
 

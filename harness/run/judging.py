@@ -370,9 +370,7 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     if agreeing is None:
         return Judgement(
             verdict=VerdictKind.RAN,
-            reason=(
-                f"{evidence.how}: came to its end{rounding}; there is nothing to compare it with"
-            ),
+            reason=f"{evidence.how}: finished{rounding}; no reference to compare with",
             schedule=schedules,
             outputs=tuple(_outputs(evidence, results[0].runs[0])),
         )

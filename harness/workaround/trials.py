@@ -223,7 +223,7 @@ class Trials:
 
     def _refuse(self, setting: Setting, why: str) -> None:
         self.refused[setting.key] = why
-        self.tell(f"{', '.join(step.words for step in self.steps(setting))}: could not tell: {why}")
+        self.tell(f"{', '.join(step.words for step in self.steps(setting))}: undetermined: {why}")
 
     def _is_unknown(self, pair: tuple[Setting, PlannedCell | None]) -> bool:
         cell = pair[1]

@@ -33,7 +33,7 @@ def test_a_suite_is_captured_compiled_and_reported_test_by_test(triage: Triage) 
         "test_suite.py::test_double[dtype1] CAPTURED",
         "test_suite.py::test_fill CAPTURED",
         "test_suite.py::test_skipped SKIPPED (skipped (not here))",
-        "3 of 3 launches captured (100 %); 3 of 4 tests to the end, in 1 file",
+        "3 of 3 launches captured (100 %); 3 of 4 tests finished, in 1 file",
         "    1 test: skipped (not here)",
         "1 skipped, 3 captured",
     ):

@@ -168,7 +168,7 @@ def test_a_cubin_without_ptx_says_what_it_computes(triage: Triage) -> None:
     [alone] = executed(triage, "case.cubin", *named, "--block", "64", "--out", "left")
     assert (alone["run"], alone["on"]) == ("ran", "sass")
     assert alone["cell"].endswith("/sass:none")
-    assert alone["run_reason"].startswith("emulated SASS: came to its end")
+    assert alone["run_reason"].startswith("emulated SASS: finished")
     executed(triage, "case.ptx", *INPUTS, "--out", "right")
     left, right = (triage.folder / name for name in ("left/0.npy", "right/out.npy"))
     assert np.array_equal(np.load(left), np.load(right))

@@ -68,7 +68,7 @@ def sentence() -> str:
         return ""
     places = [f"{a} (line {n})" if n else a for a, n in _PassedOver.lines.items()]
     file = Path(_PassedOver.file).name
-    return f"{file}: passed over, since nothing is executed here: {', '.join(places)}"
+    return f"{file}: nothing is executed here; skipped {', '.join(places)}"
 
 
 def asserted() -> bool | None:

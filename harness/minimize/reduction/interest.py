@@ -291,8 +291,8 @@ async def held_elsewhere(
             return replace(fingerprint, held_for=str(target)), is_accepted
     nowhere = f", and {fingerprint.bad} for no other target" if held_by.targets else ""
     versions.notes.append(
-        f"nothing that was tried accepts the original: no {versions.name}{nowhere}; so what is "
-        "left may be wrong in itself"
+        f"no {versions.name} that was tried accepts the original{nowhere}: "
+        "the kernel itself may be wrong"
     )
     return fingerprint, None
 

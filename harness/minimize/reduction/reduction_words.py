@@ -386,7 +386,7 @@ _WORDS = {
     Answer.SAME: "fails this way",
     Answer.ACCEPTS: "accepts it",
     Answer.OTHER: "fails in another way",
-    Answer.UNTOLD: "could not tell",
+    Answer.UNTOLD: "undetermined",
     None: "was not run",
 }
 _ENDINGS = {
@@ -583,9 +583,7 @@ def _closing(result: Minimization) -> list[str]:
         tool = f"{result.compiler} {result.fingerprint.bad}"
         lines.append(f"No version accepts it; {tool} accepts it for {target}.")
     if result.is_unheld:
-        lines.append(
-            "Nothing that was tried accepts the original: the result may be wrong in itself."
-        )
+        lines.append("Nothing that was tried accepts the original: the kernel itself may be wrong.")
     spent = result.spent
     rate = spent.tests / spent.seconds if spent.seconds else 0.0
     lines.append(

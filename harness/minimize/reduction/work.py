@@ -518,7 +518,7 @@ class LevelReduction(Generic[T]):
             else:
                 last = middle
         tools = f"{interest.versions.name} {', '.join(diverged)}"
-        note = f"{tools} differed from the original: from there on asked, too"
+        note = f"from here on also checked with {tools}: it had differed from the original"
         self.notes.append(note)
         self.watch.tell(note)
         text = history[first]

@@ -574,10 +574,10 @@ class PtxReference:
         for trusted in self.evidence.launch.trusted[:1]:
             if agreement := self._agreement(run, trusted):
                 return agreement
-        words = f"agrees with {len(peers)} other cubins" if peers else "came to its end, alike"
+        words = f"agrees with {len(peers)} other cubins" if peers else "finished, alike"
         return Judgement(
             verdict=VerdictKind.RAN,
-            reason=f"{self.how}: {words}; there is nothing to compare it with: {reason}",
+            reason=f"{self.how}: {words}; no reference to compare with: {reason}",
         )
 
 

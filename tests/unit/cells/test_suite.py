@@ -53,4 +53,4 @@ def test_launches_are_counted_on_each_target() -> None:
     assert [test["captured"] for test in document["tests"]] == [3, 2, 0, 2]
     console = Console(width=100, record=True)
     console.print(for_terminal(suite_said([RESULT])))
-    assert "7 of 8 launches captured (87 %); 2 of 4 tests to the end" in console.export_text()
+    assert "7 of 8 launches captured (87 %); 2 of 4 tests finished" in console.export_text()

@@ -124,7 +124,7 @@ def test_what_the_isa_leaves_open_is_named_so() -> None:
 def test_without_a_reference_it_only_ran() -> None:
     found = judge(evidence((EARLY, buffers(), {})))
     assert (found.verdict, found.reference) == (VerdictKind.RAN, None)
-    assert "nothing to compare it with" in found.reason
+    assert "no reference to compare with" in found.reason
     assert [each.differing for each in found.outputs] == [None, None]
 
 
@@ -430,7 +430,7 @@ def test_lanes_that_store_copies_of_a_sum_are_a_note_where_either_order_is_right
         found = judge(evidence(first, other, trusted=given))
         assert found.verdict is (VerdictKind.RIGHT if given else VerdictKind.RAN)
         assert found.reason.endswith(
-            f"rounding only{'' if given else '; there is nothing to compare it with'}; {words}: "
+            f"rounding only{'' if given else '; no reference to compare with'}; {words}: "
             "whichever stays, values differ by rounding at most"
         )
         assert [race.formal for race in found.races] == [True]

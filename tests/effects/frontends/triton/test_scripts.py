@@ -39,7 +39,7 @@ def test_a_script_that_asks_the_compiled_kernel_and_plots_is_captured_to_its_end
     assert all(record.grid and record.grid[0] > 132 for record in capture.records)
     assert capture.notes == []
     assert capture.passed_over == (
-        "rows.py: passed over, since nothing is executed here: matplotlib (line 3), "
+        "rows.py: nothing is executed here; skipped matplotlib (line 3), "
         "allclose (line 66), elapsed_time (line 76), showing values (line 76), "
         "perf_report (line 77), do_bench (line 55)"
     )
