@@ -122,9 +122,6 @@ def _named(text: str) -> list[Repro]:
     for path in _files():
         if fnmatchcase(path.parent.name, text):
             _read(path)  # one that cannot be read says why
-    broken = [error for error in errors if text in str(error)]
-    if broken:
-        raise broken[0]
     if os.path.isdir(text):  # noqa: PTH112 - it takes any text for a path
         modules = [TRITON, "helion", *(name for kind in kinds() for name in takes(kind)[1])]
         files = find_launch_files(Path(text), {name.rpartition(".")[2] for name in modules})
@@ -138,6 +135,9 @@ def _named(text: str) -> list[Repro]:
         suffixes = " ".join(dict.fromkeys(suffix for kind in kinds() for suffix in takes(kind)[0]))
         advice = _ADVICE.get(Path(text).suffix, "")
         raise UsageError(f"{text}: `--kernel` takes files of these kinds: .py {suffixes}{advice}")
+    broken = [error for error in errors if text in str(error)]
+    if broken:
+        raise broken[0]
     scripts = [path.name for path in Path().glob("*.py")]
     near = difflib.get_close_matches(f"{text[:100]}.py", scripts, n=1, cutoff=0.7)
     hint = f"there is a file {near[0]}" if near else near_names(text)
