@@ -38,7 +38,6 @@ FILED = {
     "hunt-vector-store-predicate": Upstream.NVIDIA,
     "hunt-wgmma-commit-at-o0": Upstream.NVIDIA,
     "hunt-dot-own-transpose": Upstream.TRITON,
-    "hunt-product-in-branch": Upstream.TRITON,
     "hunt-specialised-carried-load": Upstream.TRITON,
     "hunt-specialised-chained-dots": Upstream.TRITON,
     "hunt-specialised-cumsum": Upstream.TRITON,
@@ -57,7 +56,6 @@ FILED = {
 # Not made again yet: in the form of an older template, and some without an input of their own.
 OLDER = {
     "cutile-tileiras-segfault",
-    "hunt-product-in-branch",
     "hunt-specialised-chained-dots",
     "hunt-specialised-split-memory",
     "hunt-specialised-two-stores",

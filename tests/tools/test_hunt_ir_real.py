@@ -73,7 +73,7 @@ module {
 """
 
 # A product in a branch of a loop. With stages of its own the next copy goes into the buffer before
-# the product reads it: `reports/hunt-product-in-branch`.
+# the product reads it: `repros/triton_product_in_branch`.
 PRODUCT = """\
 module {
   tt.func public @kernel(%x: !tt.ptr<f16> {tt.divisibility = 16 : i32}, %out: !tt.ptr<f32> \
