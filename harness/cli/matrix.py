@@ -97,7 +97,7 @@ def init(options: _InitOptions) -> int:
     targets = [Target.parse(word) for word in options.sm or gpus() or ("H100",)]
     text = first_matrix(targets, kernels)
     write_atomically(Path(FILE), text.encode())
-    print_text(text)
+    print_text(f"{text}\n")
     print_next([("triage matrix run --max-time 10m", "the first night; again: what is left")])
     return 0
 
