@@ -8,6 +8,7 @@ what it prints at its end. Nothing in the picture is typed in.
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -63,7 +64,7 @@ def main() -> None:
         folder = shutil.copytree(ROOT / "docs" / "examples", f"{scratch}/examples")
         os.environ["TRIAGE_HOME"] = f"{scratch}/results"
         text = Text.from_ansi(printed(COMMAND, folder))
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text(f"$ {COMMAND}", style="bold"))
     console.print(text, soft_wrap=False)
     form = _FONTS.sub("", CONSOLE_SVG_FORMAT)

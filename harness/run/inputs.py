@@ -42,6 +42,7 @@ from harness.run.comparing import ELEMENTS, pack_float, pack_integer, types_in
 from harness.run.emulating import emulate, emulator_sha256
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed, RunTrial
 from harness.run.launch import EmptyGridError, Launch, NotRunError, tensors_of
+from harness.run.schedules import PROGRAMS
 from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.execution import (
@@ -218,6 +219,8 @@ class _Recording:
         if captured is None:
             return {**answer, "values": "nothing is compiled for them"}
         why, tries = "no launch of the capture is like it", 0
+        # What later launches get is no matter of how many programs a cell is judged by.
+        whole = replace(self.budget, max_ctas=max(self.budget.max_ctas, PROGRAMS))
         for number, variant in enumerate(launch.variants):
             records = captured.capture.value.records
             record = record_like(records, launch.kernel, variant.described, variant.config)
@@ -229,15 +232,15 @@ class _Recording:
             self.tell(f"{launch.kernel} on {self.target}, for its values")
             try:
                 lowering = await lower_record(self.bench, captured, record)
-                bound = launch_of(self.bench, lowering, variant).run_as((_PLAIN,), self.budget)
+                bound = launch_of(self.bench, lowering, variant).run_as((_PLAIN,), whole)
                 emulated = (await emulate(self.bench, bound.emulation)).value
             except (NotRunError, InfrastructureError) as error:
                 why = str(error)
                 continue
             [ran] = emulated.runs or [None]
-            if ran and ran.is_sample:
-                programs = math.prod(variant.grid)
-                answer["programs"] = self.budget.sample(programs, ran.ctas_of // programs)
+            programs = math.prod(variant.grid)
+            sample = self.budget.sample(programs, bound.blocks // programs)
+            answer["programs"] = sample if len(sample) < programs else []
             if ran and (ran.faults or ran.is_out_of_budget):
                 # The interpreter would fall into the same hole, or take as long as it may.
                 return {
