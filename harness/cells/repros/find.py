@@ -189,7 +189,7 @@ def _read(path: Path) -> list[Repro]:
             reference=kernel.reference,
             baseline=kernel.baseline,
             inputs=_inputs(data.inputs, folder),
-            report=data.report,
+            report=kernel.report or data.report,
             configs=kernel.configs,
             macros=_lists({**data.macros, **kernel.macros}),
             source=data.source,

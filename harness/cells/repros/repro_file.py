@@ -46,6 +46,7 @@ class ReproKernel(msgspec.Struct, forbid_unknown_fields=True):
     configs: int | None = None
     macros: dict[str, list[Scalar]] = {}
     issue: str | None = None
+    report: ReportNotes | None = None
     triton: str | None = None
     targets: list[str] = []
 
@@ -58,7 +59,6 @@ class ReproFile(ReproKernel, forbid_unknown_fields=True):
     files: list[str] = []
     options: dict[str, Scalar] = {}
     inputs: ReproInputs | None = None
-    report: ReportNotes | None = None
     source: KernelSource | None = None
     requires: list[Pin] = []
     compiler: str | None = None
