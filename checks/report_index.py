@@ -22,8 +22,8 @@ what is known of that.
 Not kept: `trap-stub` and `mamba-904`, since Triton raises `OutOfResources` for such a config when
 it loads the kernel, and the autotuner skips it (`tests/tools/test_blame_real.py` holds the
 verdict); `tilelang-tma-layout`, since TileLang 0.1.9 lowers it
-(`tests/tools/test_tilelang_real.py`); `hunt-product-in-branch`, since its reduced kernel is right on
-an H100 (`repros/triton_product_in_branch` is the one that is wrong there, and
+(`tests/tools/test_tilelang_real.py`); `hunt-product-in-branch`, since its reduced kernel is right
+on an H100 (`repros/triton_product_in_branch` is the one that is wrong there, and
 `tests/tools/test_wrong_code.py` holds it).
 
 | report | evidence | date | state | made by |
