@@ -18,7 +18,14 @@ from harness.cells.spelling import (
 )
 from harness.io.packages.versions import version_order
 from harness.values.row import Row
-from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name, program_name
+from harness.values.toolchain import (
+    NVCC,
+    PTXAS,
+    TRITON,
+    assembler_name,
+    compiler_name,
+    program_name,
+)
 from harness.values.verdict import Stage, VerdictKind
 
 # What goes into each stage of Triton's: some of its kernels leave out one of the stages.
@@ -60,7 +67,7 @@ def _of_what_works(
     kind, version = rows[0].compiler, str(rows[0].compiler_version)
     executed = words if kind else SelectionOptions(kernel=words.kernel)
     steps = []
-    if kind in (TRITON, None):
+    if kind in (TRITON, NVCC, None):
         steps.append((spell_command("run", executed), "does it compute what it must?"))
     elif rows[0].instructions is not None:
         steps.append((show_command(rows[0].short, "sass"), "its instructions"))
