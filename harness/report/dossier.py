@@ -163,6 +163,11 @@ class Dossier:
     near: str = ""
 
     @property
+    def is_invalid(self) -> bool:
+        """Whether the input is no valid program: an error message is all that is expected."""
+        return bool(self.invalid or (self.notes and self.notes.invalid))
+
+    @property
     def kind(self) -> VerdictKind:
         """The result of the failing cell; of what compiles, the condition says that it is poor."""
         kind = self.case.verdict

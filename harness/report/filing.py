@@ -75,7 +75,8 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], original:
     files: dict[str, tuple[bytes, str]] = {}
     reduction = dossier.minimized
     if reduction:
-        smallest = "the smallest input that shows it"
+        is_given = bool(dossier.notes and dossier.notes.as_given)
+        smallest = "the kernel" if is_given else "the smallest input that shows it"
         files[f"min{reduction.suffix}"] = (reduction.left.text.encode(), smallest)
         for name, data in reduction.left.files.items():
             words = _RUN_FILES.get(name, "what the launch is given")
@@ -273,7 +274,7 @@ async def file_report(dossier: Dossier, upstream: Upstream, case: Case, out: Pat
             log = (without_folders(dossier.log).encode(), "what is printed")
             dossier = _with(dossier, {"log.txt": log})
         if dossier.reproducer:
-            words = "what the failing pass was given: triton-opt --run-reproducer reproducer.mlir"
+            words = "the module before the passes, and the passes: triton-opt --run-reproducer FILE"
             module = without_folders(dossier.reproducer).encode()
             dossier = _with(dossier, {"reproducer.mlir": (module, words)})
         issue = render_report(dossier, upstream)

@@ -617,7 +617,9 @@ class _Gathering:
         where = next((output.where for output in shown if output.differing), None) or ""
         names = [output.name for output in (*outputs, *shown)]
         return replace(
-            dossier, listings=listings, given=given_words(files, names, where) if files else ""
+            dossier,
+            listings=listings,
+            given=given_words(text, files, names, where) if files else "",
         )
 
     def begin(self, rows: tuple[Row, ...], shown: RunRow | None) -> Dossier:

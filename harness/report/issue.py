@@ -16,6 +16,7 @@ from msgspec import structs
 
 from harness.bisect.bisect_words import BisectReport, bisect_document, bounds_line, stage_lines
 from harness.bisect.contrast import contrast_document
+from harness.blame.grid import Culprit
 from harness.report import paragraphs, tables
 from harness.report.claims import Claim, ClaimsProof, Issue, Ledger, ends_so, has_figures
 from harness.report.dossier import Dossier, Upstream
@@ -253,6 +254,9 @@ class View:
         blame = self.d.blame
         if blame is None:
             return []
+        measured = self.d.of_cubins and self.d.notes and self.d.notes.measured
+        if measured and blame.culprit is Culprit.CANNOT_TELL:
+            return ["The measured values decide it: the emulated PTX is right."]
         rests_on = [has_figures(row) for row in self.d.tried]
         # What all of it comes to is said first.
         words = sorted(blame.reasons, key=lambda reason: not reason.startswith("So it "))

@@ -67,6 +67,8 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
         return ledger.say(
             f"The input is not valid PTX: {escaped(d.invalid)}. Expected: that error message."
         )
+    if d.is_invalid:
+        return "The input is not valid PTX. Expected: an error message that says so."
     if d.in_ptxas and d.kind is not VerdictKind.SICK:
         places = [
             place
@@ -98,11 +100,11 @@ def near_words(ledger: Ledger, d: Dossier) -> str:
     """What Triton documents of `warp_specialize`, and whether the program works without it."""
     if d.minimized is None or not WARP_SPECIALIZE.search(d.minimized.shown_text):
         return ""
-    instead = "not end the process" if d.followed.is_crash else "not be wrong"
     words = (
-        "`tl.range` documents `warp_specialize` as "
-        '"only supported on Blackwell GPUs and only works on simple matmul loops" (3.9.0): a loop '
-        f"that it cannot do should be compiled without it or be refused, and {instead}."
+        '`tl.range` (3.9.0) documents that warp specialization "is only supported on Blackwell '
+        "GPUs and only works on simple matmul loops. Support for arbitrary loops will be expanded "
+        'over time." A loop that it cannot do should be compiled without it, or be refused with a '
+        "message."
     )
     if not d.near:
         return words
@@ -218,7 +220,7 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
 
 def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
     """What of a file of PTX works, and what was looked for in vain; nothing of what was not."""
-    if d.invalid:
+    if d.is_invalid:
         return []
     lines = []
     fails, works = tried_levels(d)
@@ -260,8 +262,9 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
         before, after = reduction.subject.size.lines, reduction.left.size.lines
         if _numbers(reduction.left.text) - _numbers(reduction.subject.text):
             undefined = " Shapes and other numbers were reduced, too."
-    change = f"reduced to {after:,}" if after < before else "as they were given"
-    sizes = f"{before:,} {unit} {change} ({size:,} bytes)"
+    sizes = f"{before:,} {unit} reduced to {after:,} ({size:,} bytes)"
+    if after >= before:
+        sizes = f"{after:,} {unit} ({size:,} bytes), not reduced"
     claims += [
         Claim(kind=kind, file=file, expected=count)
         for file, count in zip(files, (before, after), strict=True)
@@ -269,7 +272,7 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
     ]
     checked = "; nothing more can go alone" if reduction.left.is_minimal else ""
     if d.notes and d.notes.as_given:
-        checked = "; the kernel itself was not reduced"
+        checked = ""
     if reduction.left.undefined > reduction.subject.undefined:
         undefined = " It reads registers that nothing has written: compile it, do not run it."
     elif reduction.level == "ptx" and count_unwritten(reduction.left.text) == 0:
@@ -288,7 +291,7 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
         validity += "; no step added a kind of error." if reduction.fingerprint.errors else "."
         reason = "nothing that was tried accepts the original"
         claims.append(Claim(kind=ClaimKind.VALID, file=shown, reason=reason))
-    steps = "" if reduction.left.text == reduction.subject.text else f"; every step kept {followed}"
+    steps = f"; every step kept {followed}" if after < before else ""
     sentence = f"{sizes}{steps}{checked}.{validity}{undefined}"
     return ledger.say(sentence, *claims)
 

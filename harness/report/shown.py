@@ -14,6 +14,7 @@ import numpy as np
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits, run_tool
 from harness.run.comparing import Array, as_tensor
+from harness.run.inputs import read_entry
 from harness.run.raw import read_launch
 from harness.values.kernel import LAUNCH_INPUTS
 from harness.values.toolchain import Tool
@@ -26,11 +27,12 @@ _VECTOR = re.compile(r"^(?P<lead>.*?)\.v(?P<n>[248])(?P<rest>\.\S+)\s+(?P<operan
 _BRACES = re.compile(r"\{([^}]*)\}")
 
 
-def given_words(files: Mapping[str, bytes], outputs: Sequence[str], where: str) -> str:
-    """How a program is launched, and the values that it is given.
+def given_words(text: str, files: Mapping[str, bytes], outputs: Sequence[str], where: str) -> str:
+    """How a program is launched, and the values that it is given, by the names of its parameters.
 
-    `files` are those of a reduction that is executed, `outputs` the names of what is judged,
-    `where` (`[3]`) is the first element that differs: of larger buffers, this one is shown.
+    `text` is the PTX, `files` are those of a reduction that is executed, `outputs` the names of
+    what is judged, `where` (`[3]`) is the first element that differs: of larger buffers, this one
+    is shown.
 
     Raises:
         UsageError: the launch cannot be read.
@@ -39,6 +41,11 @@ def given_words(files: Mapping[str, bytes], outputs: Sequence[str], where: str) 
     blocks, threads = prod(launch.grid), prod(launch.block)
     of = f"{threads} thread{'s' if threads > 1 else ''}"
     parts = [f"Launch: {blocks} block{'s' if blocks > 1 else ''} of {of}."]
+    names = {
+        passed.pointer.allocation: parameter.name
+        for parameter, passed in zip(read_entry(text).parameters, launch.arguments, strict=True)
+        if passed.pointer
+    }
     for tensor in launch.tensors:
         file = launch.buffers[tensor.buffer].file
         if tensor.name in outputs or not file:
@@ -54,7 +61,11 @@ def given_words(files: Mapping[str, bytes], outputs: Sequence[str], where: str) 
             values, at = values[index].reshape(1), where
         shown = ", ".join(map(spelled, values.ravel()[:_MOST_VALUES]))
         more = f" and {values.size - _MOST_VALUES:,} more" if values.size > _MOST_VALUES else ""
-        parts.append(f"Given: `{tensor.name}{at}` ({tensor.dtype}) = {shown}{more}.")
+        name = names.get(tensor.buffer, tensor.name)
+        if f"[{name}]" not in text:
+            # A reduction may have left nothing that reads it.
+            continue
+        parts.append(f"Given: `{name}{at}` ({tensor.dtype}) = {shown}{more}.")
     return " ".join(parts)
 
 

@@ -110,11 +110,11 @@ def _class(d: Dossier, message: str) -> str:
         return (
             "Wrong code" if d.kind is VerdictKind.WRONG_RESULT else escaped(d.kind.facts.launched)
         )
+    where = " on invalid input" if d.is_invalid else ""
     if d.case.code:
-        words = "ICE on invalid input" if d.invalid else "ICE"
-        return f"{words} ({d.case.code})" if d.followed.is_crash else d.case.code
+        return f"ICE{where} ({d.case.code})" if d.followed.is_crash else d.case.code
     if d.case.signal is not None:
-        return signal_name(d.case.signal)
+        return f"{signal_name(d.case.signal)}{where}"
     return escaped(message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")[:_LONGEST])
 
 

@@ -154,7 +154,8 @@ class ReportNotes(msgspec.Struct, frozen=True, kw_only=True):
     `cause` and `rule` (a sentence of a specification) are said by hand; `related` are issues and
     what tells them apart; `measured` is what a GPU showed. `same_as` is an open issue
     (`owner/name#1`) with the same message: then the report is a comment for it. `as_given` says
-    that the kernel is as small as a reader wants it, so that a report does not reduce it.
+    that the kernel is as small as a reader wants it, so that a report does not reduce it; `invalid`
+    that the input breaks the `rule`, so that an error message is all that is expected.
     """
 
     cause: str = ""
@@ -163,6 +164,7 @@ class ReportNotes(msgspec.Struct, frozen=True, kw_only=True):
     measured: tuple[str, ...] = ()
     same_as: str = ""
     as_given: bool = False
+    invalid: bool = False
 
 
 class Repro(msgspec.Struct, frozen=True, kw_only=True):

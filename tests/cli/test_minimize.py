@@ -166,7 +166,7 @@ def test_a_version_that_strays_at_the_end_is_held_from_there_on(fakes: FakeCache
     assert found["fingerprint"]["accepted_by"] == ["1.0", "3.0", "0.9"]
     assert found["instructions"] == 2
     assert "sub" in best(fakes, found)
-    assert any("0.9 differed from the original" in note for note in found["notes"])
+    assert any("0.9: it had differed from the original" in note for note in found["notes"])
     test = (fakes.folder / found["path"] / "test.sh").read_text()
     assert 'accepts "$PTXAS_0_9"' in test
 

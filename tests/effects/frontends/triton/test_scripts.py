@@ -53,7 +53,7 @@ def test_a_tuner_prunes_models_and_prepares_as_it_does_with_a_gpu(children: Chil
     assert tried == [(32, 2), (64, 4), (64, 2), (32, 2), (64, 4), (64, 2)]
     assert capture.pruned == {"scale": (3, 5)}
     expected = "allclose (line 48), assert_close (line 50), assert (line 51), equal (line 52)"
-    assert capture.passed_over.endswith(f"here: {expected}")
+    assert capture.passed_over.endswith(f"here; skipped {expected}")
 
 
 def test_what_torch_would_compile_runs_uncompiled(children: Children) -> None:
@@ -61,7 +61,7 @@ def test_what_torch_would_compile_runs_uncompiled(children: Children) -> None:
     assert capture.error is None, capture.error.traceback
     assert kernels_of(capture) == {"add_one": 1}
     expected = "torch.compile (line 14), assert_close (line 28), do_bench (line 30)"
-    assert capture.passed_over.endswith(f"here: {expected}")
+    assert capture.passed_over.endswith(f"here; skipped {expected}")
 
 
 def test_a_capture_ends_where_a_number_is_needed_to_go_on(children: Children) -> None:
@@ -70,7 +70,7 @@ def test_a_capture_ends_where_a_number_is_needed_to_go_on(children: Children) ->
     assert kernels_of(capture) == {"square": 1, "square_backward": 1}
     # Its own assertion, which asks for numbers, fails: the gradient is that of another step.
     [how, end] = capture.notes
-    assert capture.passed_over.endswith("here: allclose (line 49)")
+    assert capture.passed_over.endswith("here; skipped allclose (line 49)")
     assert how == f"trained.py: {INTERPRETED}"
     assert end == "trained.py:50: the capture ends here: Not equal to tolerance rtol=1e-07, atol=0"
 
