@@ -173,10 +173,9 @@ def fill(path: Path, options: argparse.Namespace) -> None:
     known, ends = read_rows(path), time.monotonic() + options.time
     ptxas = options.ptxas if options.on == SASS or options.pack else []
     together = 1 if ptxas else TOGETHER
-    # Targets of one launch share its inputs and what the interpreter makes of them.
-    targets = [[sm] for sm in options.sm] if ptxas else [options.sm]
-    for triton, sm in itertools.product(options.triton, targets):
-        words = SelectionOptions(kernel=options.kernel, sm=sm, triton=[triton], ptxas=ptxas)
+    for triton, sm in itertools.product(options.triton, options.sm):
+        # One target at a time: the configs that a tuner lists depend on it.
+        words = SelectionOptions(kernel=options.kernel, sm=[sm], triton=[triton], ptxas=ptxas)
         every = list(select_all(words))
         if options.sample is not None:
             every = random.Random(SEED).sample(every, min(options.sample, len(every)))
