@@ -276,6 +276,8 @@ def command(options: _RunOptions) -> int:
     if repros and all(repro.ptx for repro in repros):
         files = [(repro.ptx, repro.kernel, inputs.named(repro)) for repro in repros if repro.ptx]
         return _run_files(files, options)
+    if not (repros and all(map(takes_inputs, repros))):
+        inputs.refuse("a file of PTX or of CUDA C++")
     return _run_kernels(options)
 
 
@@ -284,8 +286,6 @@ def _run_kernels(options: _RunOptions) -> int:
         raise UsageError("--out is for a file of PTX")
     budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
     selections = select_named(options.words)
-    if not all(map(takes_inputs, selections)):
-        options.inputs.refuse("a file of PTX or of CUDA C++")
     survey = SamplePolicy(options.words, "run", "executed")
     with open_results() as store, narrating("executing") as tell:
         report = run_to_the_end(

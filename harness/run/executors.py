@@ -155,7 +155,7 @@ async def run_selections(
     # Kernels of one launch file are interpreted in one run of it.
     together: dict[object, list[str]] = {}
     for selection in selections:
-        if not takes_inputs(selection):
+        if not takes_inputs(selection.repro):
             require_values(selection)
         names = together.setdefault(selection.repro.file, [])
         names.append(selection.repro.kernel or "*")
@@ -186,7 +186,7 @@ async def run_selections(
                     trials=trials,
                     budget=budget,
                 )
-                if takes_inputs(selection):
+                if takes_inputs(selection.repro):
                     source = NamedLaunch(
                         bench=bench,
                         selection=small,

@@ -23,12 +23,13 @@ from harness.run.recorded_launch import lower_cell
 from harness.run.references import PLAIN_TRIALS, EmulatedSource
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.values.execution import Inputs
+from harness.values.kernel import Repro
 from harness.values.outcome import LaunchFacts, Lowering
 
 
-def takes_inputs(selection: Selection) -> bool:
+def takes_inputs(repro: Repro) -> bool:
     """Whether its kernels are executed on inputs that the user names."""
-    return not selection.repro.ptx and front_end(selection.repro.front_end).takes_inputs
+    return not repro.ptx and front_end(repro.front_end).takes_inputs
 
 
 _ENDS = "ends without a fault"
