@@ -227,3 +227,27 @@ def test_an_input_that_fits_no_parameter_names_those_of_the_source(cuda: Triage)
     done = cuda(*words, "--buffer", "x=f32[8]", "--buffer", "y=f32[8]", "--buffer", "z=f32[8]")
     assert "z: no parameter of _Z6beyondPKfPf is left; it has x, out" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+CONTRACTED = """
+__global__ void apart(const float *a, const float *b, float *out) {
+    float x = a[blockIdx.x], y = b[blockIdx.x];
+    float u = x * 1.000001f, v = y * 0.999999f;
+    out[blockIdx.x] = x * y - u * v;
+}
+"""
+
+
+def test_levels_that_round_in_other_ways_accuse_nobody_and_a_sample_is_held_to_them(
+    cuda: Triage,
+) -> None:
+    """At -O0 no product is contracted to fma, so that two that nearly cancel differ."""
+    (cuda.folder / "apart.cu").write_text(CONTRACTED)
+    inputs = [f"{name}=f32[64]:random" for name in "ab"] + ["out=f32[64]"]
+    words = [word for each in inputs for word in ("--buffer", each)]
+    words += ["--sm", "80", *NVCC, "--grid", "64", "--block", "1", "--programs", "4", "--json"]
+    done = cuda("run", "apart.cu", *words)
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    assert row["run"] == "consistent", row["run_reason"]
+    assert "4 of 64 programs were run" in row["run_reason"]
