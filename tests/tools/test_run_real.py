@@ -90,16 +90,16 @@ def test_out_of_bounds_and_endless_kernels_are_found(module_triage: Triage) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "verdict"),
+    ("file", "words", "verdict"),
     [
-        ("two_stores", ["--triton", "3.9.0", "--sm", "100a"], "hang"),
-        ("reaching", [*ON, "--config", "BLOCK=64"], "memory_fault"),
+        ("repros/triton_two_stores/launch.py", ["--triton", "3.9.0", "--sm", "100a"], "hang"),
+        ("tests/kernels/reaching.py", [*ON, "--config", "BLOCK=64"], "memory_fault"),
     ],
 )
 def test_a_fault_has_one_signature_in_every_file(
-    module_triage: Triage, name: str, words: list[str], verdict: str
+    module_triage: Triage, file: str, words: list[str], verdict: str
 ) -> None:
-    kernel, copy = HERE / "kernels" / f"{name}.py", module_triage.folder / "kernel.py"
+    kernel, copy = HERE.parent / file, module_triage.folder / "kernel.py"
     copy.write_text("# Another line.\n" + kernel.read_text())
     mine, other = (
         run(module_triage, "--kernel", str(file), *words, code=1) for file in (kernel, copy)
