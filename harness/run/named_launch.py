@@ -102,7 +102,7 @@ class NamedLaunch(EmulatedSource):
             if how != _ENDS or any(ran.faults for ran in emulated.runs)
         )
         if len(trusted) < 2 or len({one.buffers for one in trusted}) > 1:
-            # Levels contract products in other ways: one alone, or two that differ, accuse nobody.
+            # Levels contract products in other ways: one alone, or two that differ, prove nothing.
             trusted = [replace(one, may_differ=True) for one in trusted]
         held = replace(launch, trusted=(*launch.trusted, *trusted))
         return evidence_of(held, emulated, self.bench.store.artifacts.get)
