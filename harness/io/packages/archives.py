@@ -15,7 +15,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -71,12 +71,8 @@ class ArchiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     entries: int = 100_000
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    kind: str
-    executable: bool = False
-    link: str = ""
-    open: Callable[[], IO[bytes] | None]
+_Entries = Iterable[tuple[tarfile.TarInfo, Callable[[], IO[bytes] | None]]]
+"""The members of an archive, and what opens each of them; those of a zip file as of a tar file."""
 
 
 def fetch_sdist(package: str, version: str, sha256: str) -> Path:
@@ -123,7 +119,8 @@ def unpack(archive: Path, folder: Path, *, limits: ArchiveLimits | None = None) 
                 _write_all(archive.name, _in_zip(zipped), folder, limits)
         else:
             with tarfile.open(archive, "r:gz") as tar:
-                _write_all(archive.name, _in_tar(tar), folder, limits)
+                members = ((member, partial(tar.extractfile, member)) for member in tar)
+                _write_all(archive.name, members, folder, limits)
     except _DAMAGE as error:
         raise IntegrityError(
             f"{archive.name} is damaged ({error}); fetch it again or pin another file"
@@ -135,37 +132,16 @@ def unpack(archive: Path, folder: Path, *, limits: ArchiveLimits | None = None) 
         ) from error
 
 
-def _in_tar(file: tarfile.TarFile) -> Iterator[_Entry]:
-    """Its members, one by one; what is read twice is read from disk twice."""
-    for member in file:
-        kind = "other"
-        if member.isreg():
-            kind = "file"
-        elif member.isdir():
-            kind = "folder"
-        elif member.issym() or member.islnk():
-            kind = "symlink" if member.issym() else "hardlink"
-        yield _Entry(
-            name=member.name,
-            kind=kind,
-            executable=bool(member.mode & stat.S_IXUSR),
-            link=member.linkname,
-            open=partial(file.extractfile, member),
-        )
-
-
-def _in_zip(file: zipfile.ZipFile) -> Iterator[_Entry]:
+def _in_zip(file: zipfile.ZipFile) -> _Entries:
     for member in file.infolist():
-        mode = member.external_attr >> 16
-        kind = "folder" if member.is_dir() else "file"
-        if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR}:
-            kind = "other"
-        yield _Entry(
-            name=member.filename,
-            kind=kind,
-            executable=bool(mode & stat.S_IXUSR),
-            open=partial(file.open, member),
-        )
+        entry = tarfile.TarInfo(member.filename)
+        entry.mode = member.external_attr >> 16
+        kind = stat.S_IFMT(entry.mode)
+        if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+            entry.type = tarfile.FIFOTYPE  # or another that is refused alike
+        elif member.is_dir():
+            entry.type = tarfile.DIRTYPE
+        yield entry, partial(file.open, member)
 
 
 def _fetch(package: str, version: str, sha256: str, *, wheel: bool) -> Path:
@@ -182,7 +158,13 @@ def _fetch(package: str, version: str, sha256: str, *, wheel: bool) -> Path:
     if not marker.is_file():
         fill = partial(_fill, name, exact, digest, wheel=wheel)
         ensure_folder(folder, marker=MARKER, fill=fill)
-    if _read_marker(marker) != digest:
+    try:
+        kept = msgspec.json.decode(marker.read_bytes(), type=dict[str, str])["sha256"]
+    except (msgspec.MsgspecError, KeyError):
+        kept = ""
+    except OSError as error:
+        raise storage_error(error, marker, "read") from error
+    if kept != digest:
         raise IntegrityError(
             f"{folder} was not unpacked from the file with sha256 {sha256}; delete that folder"
         )
@@ -204,32 +186,23 @@ def _fill(name: str, version: Version, sha256: str, folder: Path, *, wheel: bool
     return msgspec.json.format(msgspec.json.encode({**source, "sha256": release.sha256}))
 
 
-def _read_marker(path: Path) -> str:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])["sha256"]
-    except (msgspec.MsgspecError, KeyError):
-        return ""
-    except OSError as error:
-        raise storage_error(error, path, "read") from error
-
-
-def _write_all(name: str, entries: Iterable[_Entry], folder: Path, limits: ArchiveLimits) -> None:
-    links: dict[PurePosixPath, _Entry] = {}
+def _write_all(name: str, entries: _Entries, folder: Path, limits: ArchiveLimits) -> None:
+    links: dict[PurePosixPath, tarfile.TarInfo] = {}
     room = limits.size
-    for count, entry in enumerate(entries, start=1):
+    for count, (entry, open_it) in enumerate(entries, start=1):
         if count > limits.entries:
             raise _refused(name, entry, f"more than {limits.entries} entries")
         # Where the entry goes, relative to the root; every way out is refused here.
         place = PurePosixPath(entry.name)
         if place.is_absolute() or ".." in place.parts or "\\" in entry.name or "\0" in entry.name:
             raise _refused(name, entry, "its path leads out of the folder")
-        if entry.kind == "other":
+        if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
             raise _refused(name, entry, "it is neither file, folder nor link")
-        if entry.kind in {"symlink", "hardlink"}:
+        if entry.issym() or entry.islnk():
             # A hard link is named from the root of the archive, a symbolic one from where it lies.
-            base = place.parent.as_posix() if entry.kind == "symlink" else "."
-            target = os.path.normpath(f"{base}/{entry.link}")
-            if entry.link.startswith("/") or PurePosixPath(target).parts[:1] == ("..",):
+            base = place.parent.as_posix() if entry.issym() else "."
+            target = os.path.normpath(f"{base}/{entry.linkname}")
+            if entry.linkname.startswith("/") or PurePosixPath(target).parts[:1] == ("..",):
                 raise _refused(name, entry, "it links out of the folder")
         if place == PurePosixPath("."):
             continue
@@ -237,17 +210,17 @@ def _write_all(name: str, entries: Iterable[_Entry], folder: Path, limits: Archi
             # Else a link that is harmless by itself makes the path of a later member lead out.
             raise _refused(name, entry, "its path leads through a symbolic link")
         path = folder / place
-        if entry.kind == "folder":
+        if entry.isdir():
             path.mkdir(parents=True, exist_ok=True)
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        if entry.kind == "symlink":
+        if entry.issym():
             links[place] = entry
-            path.symlink_to(entry.link)
+            path.symlink_to(entry.linkname)
             continue
         # Write one file of at most `room` bytes and return its size.
         written = 0
-        content = entry.open()
+        content = open_it()
         assert content is not None
         with content as source, path.open("wb") as stream:
             while block := source.read(_BLOCK):
@@ -255,7 +228,7 @@ def _write_all(name: str, entries: Iterable[_Entry], folder: Path, limits: Archi
                 if written > room:
                     raise _refused(name, entry, "it unpacks to more than the limit")
                 stream.write(block)
-        path.chmod(0o755 if entry.executable else 0o644)
+        path.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
         room -= written
     root = folder.resolve()
     for place, entry in links.items():
@@ -264,7 +237,7 @@ def _write_all(name: str, entries: Iterable[_Entry], folder: Path, limits: Archi
             raise _refused(name, entry, "it links out of the folder")
 
 
-def _refused(name: str, entry: _Entry, why: str) -> IntegrityError:
+def _refused(name: str, entry: tarfile.TarInfo, why: str) -> IntegrityError:
     return IntegrityError(f"{name} is refused at {entry.name!r}: {why}; pin another file")
 
 

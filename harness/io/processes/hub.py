@@ -197,6 +197,11 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     stdout: str
     stderr: str
 
+    @property
+    def last_words(self) -> str:
+        """The last line that it printed to stderr; how it ended, where there is none."""
+        return (self.stderr.strip().splitlines() or [self.end.words])[-1]
+
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one job: wall clock in seconds, resident memory and written files in bytes."""

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 import sysconfig
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
-from harness.io.files.writing import ensure_folder, sha256_of
+from harness.io.files.writing import sha256_of
 from harness.io.packages.wheels import (
     SharedPackage,
     create_environment,
@@ -31,10 +27,10 @@ from harness.io.packages.wheels import (
 from harness.io.processes.hub import run_tool
 from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.installed import (
-    MARKER,
     VENV,
     Toolchain,
     list_installed,
+    make_toolchain,
     read_toolchain,
     site_of,
 )
@@ -62,13 +58,16 @@ def install_environment(declared: Environment) -> Compiler:
     """
     shared = shared_packages(declared.shared)
     planned = _planned(declared, shared)
-    toolchain = read_toolchain(planned.name)
-    if toolchain is None:
-        fill = partial(_fill, declared, shared, planned)
-        ensure_folder(planned.path, marker=MARKER, fill=fill)
-        toolchain = read_toolchain(planned.name)
-        assert toolchain is not None, "its folder was just filled"
-    return compiler_in(toolchain)
+
+    def fill(folder: Path, scratch: Path) -> Toolchain:
+        venv, python = folder / VENV, folder / planned.executable
+        create_environment(venv, python=declared.python or sys.executable, scratch=scratch)
+        install_pins(declared.pins, python, scratch=scratch)
+        link_packages(shared, site_of(venv))
+        banner = probe_environment(planned, folder)
+        return replace(planned, executable_sha256=sha256_of(python), banner=banner)
+
+    return compiler_in(read_toolchain(planned.name) or make_toolchain(planned, fill))
 
 
 def planned_environment(declared: Environment) -> Compiler:
@@ -139,29 +138,6 @@ def _digest(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _fill(
-    declared: Environment,
-    shared: tuple[SharedPackage, ...],
-    planned: Toolchain,
-    partial_folder: Path,
-) -> bytes:
-    scratch = partial_folder / "scratch"
-    scratch.mkdir()
-    venv = partial_folder / VENV
-    create_environment(venv, python=declared.python or sys.executable, scratch=scratch)
-    python = partial_folder / planned.executable
-    install_pins(declared.pins, python, scratch=scratch)
-    link_packages(shared, site_of(venv))
-    shutil.rmtree(scratch)
-    marker = replace(
-        planned,
-        executable_sha256=sha256_of(python),
-        banner=probe_environment(planned, partial_folder),
-        installed=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    return msgspec.json.format(msgspec.json.encode(marker))
-
-
 def probe_environment(toolchain: Toolchain, folder: Path) -> str:
     """The version of Python in an environment's folder, after importing what must be importable.
 
@@ -171,11 +147,10 @@ def probe_environment(toolchain: Toolchain, folder: Path) -> str:
     argv: list[str | Path] = [folder / toolchain.executable, "-I", "-c", _PROBE, *toolchain.imports]
     result = run_tool(argv, timeout=_PROBE_SECONDS, env=plain_environment(), cwd=folder)
     if not result.end.ok:
-        last = (result.stderr.strip().splitlines() or [result.end.words])[-1]
         packages = ", ".join((*toolchain.dependencies, *toolchain.shared))
         beside = f" beside {packages}" if packages else ""
         raise InfrastructureError(
-            f"{toolchain.kind}-{toolchain.version} cannot be imported{beside} ({last[:300]}); "
-            "choose another version"
+            f"{toolchain.kind}-{toolchain.version} cannot be imported{beside} "
+            f"({result.last_words[:300]}); choose another version"
         )
     return f"Python {json.loads(result.stdout.splitlines()[-1])}"

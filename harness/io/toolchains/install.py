@@ -13,18 +13,17 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from harness.io.files.locations import cache_dir, storage_error
-from harness.io.files.writing import ensure_folder, sha256_of, write_atomically
+from harness.io.files.writing import sha256_of, write_atomically
 from harness.io.packages.index import Release, wheels
 from harness.io.packages.versions import (
     LATEST,
@@ -41,7 +40,6 @@ from harness.io.packages.wheels import install_wheels, needs
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.environments import probe_environment
 from harness.io.toolchains.installed import (
-    MARKER,
     NVDISASM,
     PTXAS,
     TRITON,
@@ -52,6 +50,7 @@ from harness.io.toolchains.installed import (
     folder_name,
     list_damaged,
     list_installed,
+    make_toolchain,
     read_toolchain,
     recorded_hashes,
     require_installed,
@@ -70,49 +69,39 @@ _IMPORT_SECONDS = 600.0
 _PROBE = "import json, triton; print(); print(json.dumps([triton.__version__, triton.__file__]))"
 
 
-def _fill(kind: str, release: Release, partial_folder: Path) -> bytes:
-    """Put that release of a Triton or a tool into an empty folder; what its marker is to say."""
-    scratch = partial_folder / "scratch"
-    scratch.mkdir()
-    needed: list[Release] = []
-    if kind == TRITON:
-        site = partial_folder / SITE
+def _fill(planned: Toolchain, release: Release, folder: Path, scratch: Path) -> Toolchain:
+    """Put the release of a Triton or a tool into its empty folder; what its marker is to say."""
+    if planned.kind == TRITON:
+        site = folder / SITE
         install_wheels([release], site, scratch=scratch)
         _name_triton(site, release)
         needed = _dependencies(site)
         if needed:
             install_wheels(needed, site, scratch=scratch)
-        executable = next(site.glob("triton/_C/libtriton*"), site / "triton" / "__init__.py")
-        banner = _import_triton(site, release.version)
-    else:
-        # Keep one executable, and the licence, of a wheel that holds a whole toolkit; uv's own
-        # cache would keep the whole toolkit of every version.
-        site = scratch / SITE
-        install_wheels([release], site, scratch=scratch, cache=scratch / "cache")
-        unpacked = next(site.glob(f"**/bin/{kind}"), None)
-        if unpacked is None:
-            raise InfrastructureError(f"{release.filename} holds no {kind}; choose another version")
-        executable = partial_folder / "bin" / kind
-        executable.parent.mkdir()
-        unpacked.rename(executable)
-        executable.chmod(0o755)
-        for licence in site.glob("*.dist-info/**/[Ll]icense*.txt"):
-            licence.rename(partial_folder / "LICENSE.txt")
-        banner = _checked_banner(executable, f"{kind}-{release.version}", str(release.version))
-    shutil.rmtree(scratch)
-    toolchain = Toolchain(
-        kind=kind,
-        version=str(_version_of(kind, release)),
-        distribution=release.name,
-        filename=release.filename,
-        sha256=release.sha256,
-        executable=executable.relative_to(partial_folder).as_posix(),
-        executable_sha256=sha256_of(executable),
-        banner=banner,
-        dependencies=tuple(f"{wheel.name}=={wheel.version}" for wheel in needed),
-        installed=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    return msgspec.json.format(msgspec.json.encode(toolchain))
+        library = next(site.glob("triton/_C/libtriton*"), site / "triton" / "__init__.py")
+        return replace(
+            planned,
+            executable=library.relative_to(folder).as_posix(),
+            executable_sha256=sha256_of(library),
+            banner=_import_triton(site, release.version),
+            dependencies=tuple(f"{wheel.name}=={wheel.version}" for wheel in needed),
+        )
+    # Keep one executable, and the licence, of a wheel that holds a whole toolkit; uv's own
+    # cache would keep the whole toolkit of every version.
+    site, executable = scratch / SITE, folder / planned.executable
+    install_wheels([release], site, scratch=scratch, cache=scratch / "cache")
+    unpacked = next(site.glob(f"**/{planned.executable}"), None)
+    if unpacked is None:
+        raise InfrastructureError(
+            f"{release.filename} holds no {planned.kind}; choose another version"
+        )
+    executable.parent.mkdir()
+    unpacked.rename(executable)
+    executable.chmod(0o755)
+    for licence in site.glob("*.dist-info/**/[Ll]icense*.txt"):
+        licence.rename(folder / "LICENSE.txt")
+    banner = _checked_banner(executable, planned.name, planned.version)
+    return replace(planned, executable_sha256=sha256_of(executable), banner=banner)
 
 
 def verify(name: str) -> Toolchain:
@@ -253,9 +242,9 @@ def _import_triton(site: Path, version: Version) -> str:
         [sys.executable, "-s", "-c", _PROBE], timeout=_IMPORT_SECONDS, env=environment, cwd=site
     )
     if not result.end.ok:
-        last = (result.stderr.strip().splitlines() or [result.end.words])[-1]
         raise InfrastructureError(
-            f"{TRITON}-{version} cannot be imported by this Python ({last}); choose another one"
+            f"{TRITON}-{version} cannot be imported by this Python ({result.last_words}); "
+            "choose another one"
         )
     banner, where = json.loads(result.stdout.splitlines()[-1])
     if not Path(where).resolve().is_relative_to(site.resolve()):
@@ -296,8 +285,9 @@ def picked_ptxas(triton: Version, capability: int) -> Assembler | None:
         cwd=site,
     )
     if not result.end.ok:
-        last = (result.stderr.strip().splitlines() or [result.end.words])[-1]
-        raise InfrastructureError(f"{TRITON}-{triton} does not say which ptxas it takes ({last})")
+        raise InfrastructureError(
+            f"{TRITON}-{triton} does not say which ptxas it takes ({result.last_words})"
+        )
     return describe_ptxas(Path(result.stdout.splitlines()[-1]), BUNDLED)
 
 
@@ -328,13 +318,8 @@ def _damaged_file(site: Path) -> Path | None:
 # process, so the answer is remembered as long as the file stays the same.
 
 
-class _Description(msgspec.Struct, frozen=True, kw_only=True):
-    path: str
-    mtime_ns: int
-    size: int
-    sha256: str
-    version: str
-    build: str
+_Described = tuple[tuple[str, int, int], str, tuple[str, str]]
+"""Path, time and size of a file; its sha256; the version and the build that it prints."""
 
 
 def describe_ptxas(path: Path, origin: str) -> Assembler:
@@ -346,39 +331,24 @@ def describe_ptxas(path: Path, origin: str) -> Assembler:
     """
     path = path.absolute()
     memo = cache_dir() / "described" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
-    ptxas: _Description | None = None
+    known: _Described | None = None
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        ptxas = msgspec.json.decode(memo.read_bytes(), type=_Description)
+        known = msgspec.json.decode(memo.read_bytes(), type=_Described)
     try:
         facts = path.stat()
         stat = (str(path), facts.st_mtime_ns, facts.st_size)
-        is_same = ptxas is not None and (ptxas.path, ptxas.mtime_ns, ptxas.size) == stat
-        digest = ptxas.sha256 if ptxas and is_same else sha256_of(path)
+        digest = known[1] if known and known[0] == stat else sha256_of(path)
     except OSError as error:
         raise storage_error(error, path, "read") from error
-    if ptxas is None or not is_same:
-        if ptxas is not None and ptxas.sha256 == digest:
-            release: tuple[str, str] | None = (ptxas.version, ptxas.build)
-        else:
-            release = parse_banner(banner_of(path))
-        if release is None:
-            raise InfrastructureError(
-                f"{path} is not ptxas: its --version prints no version of ptxas"
-            )
-        ptxas = _Description(
-            path=str(path),
-            mtime_ns=facts.st_mtime_ns,
-            size=facts.st_size,
-            sha256=digest,
-            version=release[0],
-            build=release[1],
-        )
+    release = known[2] if known and known[1] == digest else parse_banner(banner_of(path))
+    if release is None:
+        raise InfrastructureError(f"{path} is not ptxas: its --version prints no version of ptxas")
+    if known != (described := (stat, digest, release)):
         # On a read-only cache the question is asked again next time.
         with contextlib.suppress(StorageError):
-            write_atomically(memo, msgspec.json.encode(ptxas))
-    return Assembler(
-        version=ptxas.version, origin=origin, path=path, sha256=digest, build=ptxas.build
-    )
+            write_atomically(memo, msgspec.json.encode(described))
+    version, build = release
+    return Assembler(version=version, origin=origin, path=path, sha256=digest, build=build)
 
 
 def package_of(triton: Compiler | None) -> Path | None:
@@ -603,10 +573,7 @@ def _toolchain(kind: str, version: Version | str, *, is_planned: bool = False) -
     )
     if is_planned:
         return planned
-    ensure_folder(planned.path, marker=MARKER, fill=partial(_fill, kind, release))
-    installed = read_toolchain(planned.folder)
-    assert installed is not None, "its folder was just made"
-    return installed
+    return make_toolchain(planned, partial(_fill, planned, release))
 
 
 def _as_triton(toolchain: Toolchain) -> Compiler:

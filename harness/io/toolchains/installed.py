@@ -12,7 +12,10 @@ import base64
 import csv
 import functools
 import re
+import shutil
 import sysconfig
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -21,7 +24,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from harness.io.files.locations import cache_dir, storage_error
-from harness.io.files.writing import remove_folder, sha256_of
+from harness.io.files.writing import ensure_folder, remove_folder, sha256_of
 from harness.values.errors import InfrastructureError, StorageError, UsageError
 from harness.values.toolchain import Assembler
 
@@ -145,6 +148,26 @@ def read_toolchain(name: str) -> Toolchain | None:
             f"the marker of {name} is damaged ({path}); remove {name} and install it again"
         ) from error
     return replace(toolchain, folder=name)
+
+
+def make_toolchain(planned: Toolchain, fill: Callable[[Path, Path], Toolchain]) -> Toolchain:
+    """A toolchain that is not there yet, installed.
+
+    `fill` gets its new folder, and one in it that goes when it ends; it gives what the marker says.
+    """
+
+    def fill_and_mark(folder: Path) -> bytes:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        marker = replace(fill(folder, scratch), folder="", installed=now)
+        shutil.rmtree(scratch)
+        return msgspec.json.format(msgspec.json.encode(marker))
+
+    ensure_folder(planned.path, marker=MARKER, fill=fill_and_mark)
+    toolchain = read_toolchain(planned.path.name)
+    assert toolchain is not None, "its folder was just made"
+    return toolchain
 
 
 def check_ptxas(ptxas: Assembler) -> None:
