@@ -45,7 +45,7 @@ from harness.minimize.ttgir import IrModule
 from harness.run.emulating import emulate_once
 from harness.run.inputs import PLAIN_TARGET, guessed_launch, launch_of_text
 from harness.run.judging import judge
-from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, evidence_of, why_refused
+from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, why_refused
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials, read_schedules, trials_of
 from harness.values.errors import InfrastructureError
 from harness.values.execution import LaunchVariant
@@ -218,10 +218,10 @@ class IrOracles(TritonOracles):
             return sha256
 
         async def run(launch: Launch, ptx: str, trusted: Sequence[Trusted]) -> RunEvidence:
-            once = await emulate_once(self.bench, launch.emulation, ptx, contents)
-            contents.update(once.contents)
             held = replace(launch, trusted=tuple(trusted))
-            return evidence_of(held, once.emulated, contents.__getitem__)
+            evidence = await emulate_once(self.bench, held, ptx, contents)
+            contents.update(evidence.contents)
+            return evidence
 
         variant, is_quick = guessed_launch(text, keep), care is not Care.THOROUGH
         ptx, mine = await self._launch(text, target, options, variant)

@@ -8,7 +8,6 @@ import functools
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -29,19 +28,12 @@ from harness.run.emulator_jobs import (
     EmulatorJob,
     Ran,
 )
+from harness.run.launch import Launch, RunEvidence, evidence_of
 from harness.values.outcome import ProcessEnd
 
 _LARGEST_RESULT = 1 << 30
 _PATIENCE = 10.0
 """Seconds until a run says how far it is, and from then on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnstoredEmulation:
-    """What came out and is not kept; `contents` are the bytes of all buffers by their sha256."""
-
-    emulated: Emulated
-    contents: Mapping[str, bytes]
 
 
 @functools.cache
@@ -81,24 +73,26 @@ async def emulate(
 
 
 async def emulate_once(
-    bench: Workbench, emulation: Emulation, ptx: str, contents: Mapping[str, bytes]
-) -> UnstoredEmulation:
-    """As `emulate`, of PTX that is in no store; nothing is kept. `contents` are the buffers' bytes.
+    bench: Workbench, launch: Launch, ptx: str, contents: Mapping[str, bytes]
+) -> RunEvidence:
+    """As `emulate`, of PTX that is in no store; nothing is kept.
+
+    `contents` are all bytes that the launch begins with and is held to.
 
     So candidates of a reduction are executed: there are thousands, and none is asked for again.
 
     Raises:
         InfrastructureError: the emulator cannot be started.
     """
-    job = EmulatorJob(emulation=emulation)
+    job = EmulatorJob(emulation=launch.emulation)
     async with _executed(bench, job, [ptx.encode()], contents.__getitem__) as (folder, emulated):
         names = {sha256 for ran in emulated.runs for sha256 in ran.buffers}
         after = {sha256: (folder / f"{sha256}.bin").read_bytes() for sha256 in names}
-    return UnstoredEmulation(emulated=emulated, contents={**contents, **after})
+    return evidence_of(launch, emulated, {**contents, **after}.__getitem__)
 
 
 async def trace_once(
-    bench: Workbench, emulation: Emulation, element: Element, beside: Emulation | None = None
+    bench: Workbench, emulation: Emulation, element: Element, beside: Emulation | None
 ) -> Trace:
     """Follow an element back to where the two runs of a launch first differ; nothing is kept.
 

@@ -29,12 +29,12 @@ from harness.minimize.levels import IrText
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
 from harness.minimize.ttgir import IrModule, argument_names
-from harness.run.emulating import UnstoredEmulation, emulate_once
-from harness.run.emulator_jobs import Emulation, Ran, RunTrial
+from harness.run.emulating import emulate_once
+from harness.run.emulator_jobs import Ran, RunTrial
 from harness.run.executing import OnEmulator
 from harness.run.inputs import launch_of_text
 from harness.run.judging import Judgement, is_formal, judge, race_words
-from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, evidence_of
+from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted
 from harness.run.recorded_launch import RecordedLaunch
 from harness.run.schedules import read_schedules, trials_of
 from harness.values.execution import LaunchVariant, RunRow
@@ -182,23 +182,16 @@ class ExecutedOracle(Oracle[Compiler]):
             return lowering
         ptx = lowering.ptx or ""
         try:
-            launched = self._launch(lowering, self.trials)
-            once = await self._once(launched.emulation, ptx)
+            evidence = await self._once(self._launch(lowering, self.trials), ptx)
             trusted, contents = await self._trusted(text, tool, limits)
         except NotRunError as error:
             return reaction_of_run(Judgement(verdict=VerdictKind.NOT_RUN, reason=str(error)))
-        emulated = once.emulated
-        contents = {**contents, **once.contents}
-
-        def get(sha256: str) -> bytes:
-            data = contents.get(sha256)
-            return self.bench.store.artifacts.get(sha256) if data is None else data
-
-        evidence = evidence_of(replace(launched, trusted=trusted), emulated, get)
+        evidence = evidence.held_to(*trusted)
+        evidence = replace(evidence, contents={**contents, **evidence.contents})
         judgement = judge(evidence)
         is_wrong = judgement.verdict is VerdictKind.WRONG_RESULT
         # Beside it the same text is free of garbage: then garbage is the compiler's doing.
-        if is_wrong and self.beside is None and _has_garbage(emulated.runs):
+        if is_wrong and self.beside is None and _has_garbage(evidence.ran):
             reason = "it depends on what nothing wrote"
             judgement = Judgement(verdict=VerdictKind.UNINITIALISED, reason=reason)
         return ExecutedCase(text=ptx, evidence=evidence, judgement=judgement)
@@ -240,17 +233,18 @@ class ExecutedOracle(Oracle[Compiler]):
         launch = launch_of_text(lowered.ptx or "", metadata, self.variant)
         return launch.run_as(trials, self.budget, formal=self.formal)
 
-    async def _once(self, emulation: Emulation, ptx: str) -> UnstoredEmulation:
+    async def _once(self, launch: Launch, ptx: str) -> RunEvidence:
         get = self.bench.store.artifacts.get
-        contents = {buffer.sha256: get(buffer.sha256) for buffer in self.variant.buffers}
-        return await emulate_once(self.bench, emulation, ptx, contents)
+        contents = {name: get(name) for name in launch.artifacts}
+        return await emulate_once(self.bench, launch, ptx, contents)
 
     async def _trusted(
         self, text: str, tool: Compiler, limits: ResourceLimits
     ) -> tuple[tuple[Trusted, ...], Mapping[str, bytes]]:
         """What the file computes for the other target or by the other compiler; bytes by sha256."""
         if self.beside is None:
-            return self.trusted, {}
+            names = {name for trusted in self.trusted for name in trusted.buffers if name}
+            return self.trusted, {name: self.bench.store.artifacts.get(name) for name in names}
         launch = structs.replace(self.beside, compiler=self.beside_compiler or tool)
         options = self.form.options if self.beside_options is None else self.beside_options
         lowering = await self._lower(launch, text, options, limits)
@@ -258,8 +252,8 @@ class ExecutedOracle(Oracle[Compiler]):
             raise NotRunError(f"{self.words} does not compile: {lowering.reason}")
         # One run, and one with other garbage, which must leave the same.
         trials = trials_of((_PLAIN,), races=self.is_free_of_races)
-        once = await self._once(self._launch(lowering, trials).emulation, lowering.ptx or "")
-        runs = once.emulated.runs
+        evidence = await self._once(self._launch(lowering, trials), lowering.ptx or "")
+        runs = evidence.ran
         is_fine = len(runs) == len(trials) and all(ran.ended for ran in runs)
         if not is_fine or runs[0].buffers != runs[1].buffers:
             raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
@@ -267,7 +261,7 @@ class ExecutedOracle(Oracle[Compiler]):
         if self.is_free_of_races and races:
             raise NotRunError(f"{self.words} has a race: {race_words(races[0])}")
         trusted = Trusted(words=self.words, buffers=runs[0].buffers, is_final=True)
-        return (trusted,), once.contents
+        return (trusted,), evidence.contents
 
 
 async def oracle_of(

@@ -32,7 +32,7 @@ from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.minimization import Minimization, MinimizedLaunch, NothingToReduce
 from harness.minimize.reduction.work import MinimizeTask, minimization
 from harness.run.comparing import ELEMENTS, as_tensor, near
-from harness.run.emulating import UnstoredEmulation, emulate, emulate_once
+from harness.run.emulating import emulate, emulate_once
 from harness.run.emulator_jobs import Emulation, Ran, RunTrial
 from harness.run.executing import executed_of
 from harness.run.inputs import Entry, EntryError, read_entry
@@ -185,19 +185,19 @@ class EmulatedPtx:
     async def observe(self, text: str) -> ObservedRuns:
         """All that a text does."""
         trials = default_trials()
-        once = await self._run(text, trials)
-        judgement = self._judge(once)
+        evidence = await self._run(text, trials)
+        judgement = judge(evidence)
         faults: tuple[str, ...] = ()
         if judgement.verdict in _FAULTS:
-            first = next(ran for ran in once.emulated.runs if ran.faults)
+            first = next(ran for ran in evidence.ran if ran.faults)
             faults, failed = _fault_words((first,)), first.trial
             garbage = replace(failed, schedule=replace(failed.schedule, garbage=1))
-            faults += _fault_words((await self._run(text, (garbage,))).emulated.runs)
+            faults += _fault_words((await self._run(text, (garbage,))).ran)
         return ObservedRuns(
             judgement=judgement,
-            values={} if faults else self._values(once),
+            values={} if faults else self._values(evidence),
             faults=faults,
-            races=_pairs(once.emulated.runs),
+            races=_pairs(evidence.ran),
         )
 
     async def _glance(self, text: str, expected: ObservedRuns) -> PredicateAnswer | None:
@@ -205,37 +205,34 @@ class EmulatedPtx:
         if expected.judgement.verdict not in _BY_VALUE:
             return None
         [schedule] = read_schedules((expected.judgement.schedule or DEFAULT).partition(",")[0])
-        once = await self._run(text, (RunTrial(schedule=schedule),))
-        values = self._values(once)
+        evidence = await self._run(text, (RunTrial(schedule=schedule),))
+        values = self._values(evidence)
         name = schedule_words(schedule)
         if values.get(name) == expected.values.get(name):
             return None
-        judgement, reason = self._judge(once), "another value comes out"
+        judgement, reason = judge(evidence), "another value comes out"
         if judgement.verdict in (*_FAULTS, VerdictKind.NOT_RUN):
             reason = f"{judgement.verdict.value}: {judgement.reason}"
         return PredicateAnswer(Answer.OTHER, reason)
 
-    def _judge(self, once: UnstoredEmulation) -> Judgement:
-        contents = {**once.contents, **self.launch.expected_bytes}
-        launch = self.launch.launched("", self.files).run_as((), self.budget, formal=self.formal)
-        return judge(evidence_of(launch, once.emulated, contents.__getitem__))
-
-    async def _run(self, text: str, trials: Sequence[RunTrial]) -> UnstoredEmulation:
+    async def _run(self, text: str, trials: Sequence[RunTrial]) -> RunEvidence:
         entry = find_entry(text, self.entry)
         assert entry is not None, "the text was looked at before"
-        launch = self.launch.launched(entry.name, self.files).run_as(trials, self.budget)
-        return await emulate_once(self.bench, launch.emulation, text, self.contents)
+        launch = self.launch.launched(entry.name, self.files)
+        launch = launch.run_as(trials, self.budget, formal=self.formal)
+        contents = {**self.contents, **self.launch.expected_bytes}
+        return await emulate_once(self.bench, launch, text, contents)
 
-    def _values(self, once: UnstoredEmulation) -> dict[str, bytes]:
+    def _values(self, evidence: RunEvidence) -> dict[str, bytes]:
         if len(self.launch.tensors) != 1:
             return {}
         [tensor] = self.launch.tensors
         size = ELEMENTS[tensor.dtype].itemsize
         return {
-            _named(ran): once.contents[ran.buffers[tensor.buffer]][
+            _named(ran): evidence.contents[ran.buffers[tensor.buffer]][
                 tensor.offset : tensor.offset + size
             ]
-            for ran in once.emulated.runs
+            for ran in evidence.ran
             if len(ran.buffers) > tensor.buffer and not ran.faults
         }
 

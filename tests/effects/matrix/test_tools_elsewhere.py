@@ -27,8 +27,9 @@ from harness.matrix.workers import ToolAnswer, encode, worker_loop
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.minimization import Ending, Minimization
 from harness.minimize.reduction.work import MinimizeOptions, Watch
-from harness.run.emulating import UnstoredEmulation, emulate_once
+from harness.run.emulating import emulate_once
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
+from harness.run.launch import Launch, RunEvidence
 from harness.run.schedules import DEFAULT, read_schedules, trials_of
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import ProcessEnd
@@ -222,7 +223,7 @@ def test_what_the_triton_beside_triage_brings_along_has_a_name() -> None:
     assert find_tool(name) == bundled.path
 
 
-def executed(stage: Stage, machines: Threads | None) -> UnstoredEmulation:
+def executed(stage: Stage, machines: Threads | None) -> RunEvidence:
     """A launch of `WRITES` on the emulator, as a night or a reduction has it executed."""
     wanted = Emulation(
         ptx="",
@@ -237,10 +238,10 @@ def executed(stage: Stage, machines: Threads | None) -> UnstoredEmulation:
         budget=Budget(),
     )
 
-    async def work() -> UnstoredEmulation:
+    async def work() -> RunEvidence:
         async with opened(stage, machines)() as hub:
             bench = open_bench(hub, stage.store, stage.how)
-            return await emulate_once(bench, wanted, WRITES, {})
+            return await emulate_once(bench, Launch(emulation=wanted, tensors=()), WRITES, {})
 
     return stage.run(work())
 
@@ -252,7 +253,7 @@ def test_what_is_executed_there_comes_out_as_here(stage: Stage) -> None:
     assert machines.sent == ["emulator"]
     assert there.contents == here.contents
     assert (7).to_bytes(4, "little") in here.contents.values()
-    runs = [[replace(ran, seconds=0) for ran in done.emulated.runs] for done in (there, here)]
+    runs = [[replace(ran, seconds=0) for ran in done.ran] for done in (there, here)]
     assert runs[0] == runs[1]
     assert runs[0]
 
