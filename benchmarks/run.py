@@ -51,7 +51,7 @@ from harness.frontends.registry import plan_launch
 from harness.io.files.locations import home_dir
 from harness.io.processes.hub import Hub
 from harness.run.emulator_jobs import Emulation, JobBuffer
-from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
+from harness.run.launch_sources import RecordedLaunch, lower_cell, small_selection
 from harness.run.schedules import DEFAULT, read_schedules
 from harness.store.artifacts import ArtifactStore
 from harness.store.store import Store

@@ -42,10 +42,10 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import FollowedFailure, follow
 from harness.judging.ptxas.ptxas_options import level_change
 from harness.run.executing import Executor, OnEmulator
-from harness.run.executors import executed_selection, executor_of
+from harness.run.executors import executor_of
 from harness.run.inputs import record_like
 from harness.run.judging import EMULATED_PTX
-from harness.run.recorded_launch import RecordedLaunch, small_selection
+from harness.run.launch_sources import RecordedLaunch, small_selection
 from harness.store.store import Store
 from harness.values.cell import CellId, same_place
 from harness.values.errors import CaptureError, TriageError, UsageError
@@ -346,7 +346,7 @@ async def find_measured_blame(
         InfrastructureError: there is no GPU.
         TriageError: where the question begins, nothing could be tried.
     """
-    selection = executed_selection(selection, on)
+    selection = small_selection(selection, on)
     async with work(store, how) as (bench, run_id):
         launched = executor_of(
             bench,

@@ -349,9 +349,9 @@ def _selected(words: SelectionOptions, options: BisectOptions) -> Selection:
     """The one launch that is followed on one target, at the size at which it is executed."""
     selection = select_single(words, "a bisection follows one", "--sm", "--launch")
     if options.run:
-        from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
+        from harness.run.launch_sources import small_selection  # noqa: PLC0415 - numpy: 0.2 s
 
-        selection = executed_selection(selection, options.on)
+        selection = small_selection(selection, options.on)
     return selection
 
 

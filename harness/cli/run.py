@@ -54,7 +54,7 @@ from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_r
 from harness.run.gpu.gpu_batch import LIMIT, REPEATS, GpuBatch
 from harness.run.gpu.packing import inspect_pack
 from harness.run.gpu.raw_cubin import run_cubin
-from harness.run.named_launch import takes_inputs
+from harness.run.launch_sources import takes_inputs
 from harness.run.raw import RawInputs, RawReport, run_ptx
 from harness.run.run_table import (
     measured_said,
@@ -417,13 +417,13 @@ def _look_at_pack(gpu: _GpuOptions, how: CompileOptions, *, as_json: bool) -> in
         UsageError: the file is not what it should be.
     """
     if gpu.inspect:
-        contents = inspect_pack(gpu.inspect)
+        lines, document = inspect_pack(gpu.inspect)
         if as_json:
-            print_json({"schema": SCHEMA, **contents.document})
+            print_json({"schema": SCHEMA, **document})
         else:
-            for line in contents.lines:
+            for line in lines:
                 print_line(line)
-        return 0 if contents.is_ours else 1
+        return 0 if document["is_ours"] else 1
     assert gpu.results
     with open_results() as store, narrating("reading results") as tell:
         report = run_to_the_end(import_results(gpu.results, store, how, tell))

@@ -37,7 +37,7 @@ from harness.run.executing import OnEmulator
 from harness.run.executors import executor_on
 from harness.run.judging import judge
 from harness.run.launch import NotRunError, Trusted, evidence_of, tensors_of, why_refused
-from harness.run.recorded_launch import RecordedLaunch
+from harness.run.launch_sources import RecordedLaunch
 from harness.run.schedules import (
     DEFAULT,
     INSTRUCTIONS,

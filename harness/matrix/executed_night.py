@@ -10,8 +10,9 @@ from harness.frontends.registry import front_end, plan_launch
 from harness.io.processes.tasks import in_parallel
 from harness.matrix.run_policy import MatrixRun, coordinates_of
 from harness.run.executing import keep_execution
-from harness.run.executors import executed_selection, executor_of
+from harness.run.executors import executor_of
 from harness.run.gpu.packing import place_of
+from harness.run.launch_sources import small_selection
 from harness.values.errors import TriageError
 from harness.values.toolchain import EMULATOR, GPU, takes_cubins
 
@@ -61,7 +62,7 @@ async def _execute(
         compilers=(place.compiler,),
         ptxas=place.selection.ptxas if takes_cubins(on) else (None,),
     )
-    selection = executed_selection(selection, on)
+    selection = small_selection(selection, on)
     plan = await plan_launch(bench, selection.place())
     for cell in plan.cells:
         at = structs.replace(coordinates_of(cell), launch=place.launch.label)

@@ -26,8 +26,8 @@ from harness.report.claims import AttachedPlace
 from harness.report.dossier import Dossier
 from harness.report.gather import Case, executed_rows
 from harness.run.executing import Executed
+from harness.run.launch_sources import small_selection
 from harness.run.raw import RawInputs, inputs_of, read_launch
-from harness.run.recorded_launch import small_selection
 from harness.values.cell import LaunchLabel, same_place
 from harness.values.errors import TriageError
 from harness.values.execution import RunRow

@@ -164,7 +164,7 @@ async def executed_rows(case: Case, inputs: RawInputs | None = None) -> tuple[Ex
     """
     from harness.run.executing import keep_execution  # noqa: PLC0415 - numpy: 0.1 s
     from harness.run.executors import executor_of  # noqa: PLC0415 - as above
-    from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - as above
+    from harness.run.launch_sources import small_selection  # noqa: PLC0415 - as above
 
     selection, on = case.selection, case.on
     if takes_cubins(on) and selection.repro.ptx is None:
@@ -703,9 +703,9 @@ class _Gathering:
             runner=asked.runner,
         )
         if asked.run:
-            from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
+            from harness.run.launch_sources import small_selection  # noqa: PLC0415 - numpy: 0.2 s
 
-            mine = executed_selection(mine, asked.on)
+            mine = small_selection(mine, asked.on)
         words = words_of(case, current_results(asked.store, case.kernel))
         head = LogHead(axis=axis, selection=msgspec.to_builtins(words), options=options)
         log = BisectLog.begin(log_path(f"report-{case.short}-{axis}"), head)

@@ -56,7 +56,7 @@ def pack_integer(value: int, size: int) -> bytes:
 
 
 def pack_float(value: float, kind: str) -> bytes:
-    """As an `f16`, `bf16`, `f32` or `f64`, rounded to nearest; what is out of range is infinite."""
+    """As a type of `ELEMENTS`, rounded to nearest; what is out of range is infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(value, dtype=np.float64).astype(ELEMENTS[kind]).tobytes()
 

@@ -21,6 +21,7 @@ from harness.run.inputs import LaunchSource
 from harness.run.judging import BY_VALUE, Judgement, beside_gpu, judge, run_row
 from harness.run.launch import (
     EmptyGridError,
+    Launch,
     NotRunError,
     RunEvidence,
     effort_words,
@@ -28,8 +29,8 @@ from harness.run.launch import (
     waits_for_others,
     why_refused,
 )
-from harness.run.recorded_launch import lower_cell
-from harness.run.references import Another, EmulatedSource
+from harness.run.launch_sources import EmulatedSource, lower_cell
+from harness.run.references import Another
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError
@@ -112,13 +113,6 @@ NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Trail:
-    lowering: Kept[Lowering] | None = None
-    emulated: Kept[Emulated] | None = None
-    trace: TraceFacts | None = None
-
-
-@dataclass(slots=True, kw_only=True)
 class OnEmulator(Executor, Generic[S]):
     """Executes the PTX of cells of one launch on the emulator.
 
@@ -141,15 +135,34 @@ class OnEmulator(Executor, Generic[S]):
         `like` is another config of the same launch, whose inputs it gets. `instead` is PTX that
         came about in another way than by compiling the cell.
         """
-        trail, is_infra = _Trail(lowering=instead), False
+        source, lowering, is_infra = self.source, instead, False
+        emulated: Kept[Emulated] | None = None
+        trace: TraceFacts | None = None
+        where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
         try:
-            evidence = await self._evidence(bench, cell, like, trail)
+            lowering = lowering or await lower_cell(bench, cell)
+            launch = await source.launch_of(cell, lowering, like)
+            text = source.bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
+            if refused := why_refused(text, lowering.value, cell.cell.target, cell.limits):
+                raise NotRunError(refused)
+            launch = await _within_target(bench, cell, launch, text, is_compiled=instead is None)
+            source.tell(f"{where}: {effort_words(launch.emulation, text)}")
+            emulated = await emulate(
+                source.bench, launch.emulation, lambda words: source.tell(f"{where}: {words}")
+            )
+            evidence = await source.held_evidence(cell, launch, emulated.value, like)
+            if self.follow:
+
+                async def beside(another: Another) -> Emulation:
+                    return await source.beside(cell, another, like)
+
+                trace = await self.follow(source.bench, evidence, beside)
             judgement = judge(evidence)
             if judgement.verdict in BY_VALUE:
-                measured = self.source.bench.store.executions(str(replace(cell.cell, on=GPU)))
+                measured = source.bench.store.executions(str(replace(cell.cell, on=GPU)))
                 judgement = beside_gpu(judgement, measured, evidence.launch.emulation.ptx)
-            if trail.lowering and not instead:
-                words = await self.source.remark(cell, trail.lowering)
+            if not instead:
+                words = await source.remark(cell, lowering)
                 reason = "; ".join(filter(None, (judgement.reason, words)))
                 judgement = dataclasses.replace(judgement, reason=reason)
         except EmptyGridError as error:
@@ -158,59 +171,43 @@ class OnEmulator(Executor, Generic[S]):
             is_infra = isinstance(error, InfrastructureError)
             judgement = Judgement(verdict=VerdictKind.NOT_RUN, reason=str(error))
         body = None
-        ptx = trail.lowering.artifacts.get("ptx") if trail.lowering else None
-        if trail.lowering and ptx:
-            reading = front_end(cell.compiler.kind).read(self.source.bench, trail.lowering, ptx)
+        ptx = lowering.artifacts.get("ptx") if lowering else None
+        if lowering and ptx:
+            reading = front_end(cell.compiler.kind).read(source.bench, lowering, ptx)
             body = reading.value.body_sha256
         return executed_of(
             cell.cell,
             judgement,
-            trail.emulated,
+            emulated,
             compiler=cell.compiler,
-            lowering=trail.lowering,
+            lowering=lowering,
             ptx=ptx,
             body=body,
-            trace=trail.trace,
+            trace=trace,
             is_infra=is_infra,
             file=cell.file,
             suspect=(cell.record and cell.record.suspect) or None,
         )
 
-    async def _evidence(
-        self, bench: Workbench, cell: PlannedCell, like: LaunchFacts | None, trail: _Trail
-    ) -> RunEvidence:
-        source, mine = self.source, self.source.bench
-        is_given = trail.lowering is not None
-        trail.lowering = trail.lowering or await lower_cell(bench, cell)
-        launch = await source.launch_of(cell, trail.lowering, like)
-        get = mine.store.artifacts.get
-        ptx = get(launch.emulation.ptx).decode(errors="replace")
-        if refused := why_refused(ptx, trail.lowering.value, cell.cell.target, cell.limits):
-            raise NotRunError(refused)
-        waits = waits_for_others(ptx, launch.emulation.entry)
-        lacks = may_lack_registers(ptx, launch.emulation.block, cell.limits)
-        fits = None
-        if not is_given and (lacks or waits):
-            # How many registers it needs, ptxas alone can say.
-            compiled = await evaluate(bench, cell)
-            if lacks and compiled.row.verdict in NOT_LAUNCHED:
-                raise NotRunError(f"{compiled.row.verdict}: it {compiled.row.reason}")
-            fits = compiled.fits
-        if waits:
-            launch = launch.with_fewer_blocks(fits)
-        where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
-        source.tell(f"{where}: {effort_words(launch.emulation, ptx)}")
-        trail.emulated = await emulate(
-            mine, launch.emulation, lambda text: source.tell(f"{where}: {text}")
-        )
-        evidence = await source.held_evidence(cell, launch, trail.emulated.value, like)
-        if self.follow:
 
-            async def beside(another: Another) -> Emulation:
-                return await source.beside(cell, another, like)
+async def _within_target(
+    bench: Workbench, cell: PlannedCell, launch: Launch, text: str, *, is_compiled: bool
+) -> Launch:
+    """The launch, run besides with as many blocks as fit where blocks wait for one another.
 
-            trail.trace = await self.follow(mine, evidence, beside)
-        return evidence
+    Raises:
+        NotRunError: it `is_compiled` for a block that then lacks registers.
+    """
+    waits = waits_for_others(text, launch.emulation.entry)
+    lacks = may_lack_registers(text, launch.emulation.block, cell.limits)
+    fits = None
+    if is_compiled and (lacks or waits):
+        # How many registers it needs, ptxas alone can say.
+        compiled = await evaluate(bench, cell)
+        if lacks and compiled.row.verdict in NOT_LAUNCHED:
+            raise NotRunError(f"{compiled.row.verdict}: it {compiled.row.reason}")
+        fits = compiled.fits
+    return launch.with_fewer_blocks(fits) if waits else launch
 
 
 def executed_of(

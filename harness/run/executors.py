@@ -23,9 +23,8 @@ from harness.run.executing import Executed, Executor, Follow, OnEmulator, keep_e
 from harness.run.gpu.evaluating import OnCubins
 from harness.run.gpu.sass_emulator import destination_of
 from harness.run.inputs import PLAIN_TARGET, LaunchSource, find_variant, visible
-from harness.run.named_launch import NamedLaunch, takes_inputs
+from harness.run.launch_sources import NamedLaunch, RecordedLaunch, require_values, takes_inputs
 from harness.run.raw import RawInputs, inputs_of, raw_launch
-from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.tables.samples import Sample
@@ -43,17 +42,6 @@ from harness.values.execution import (
 from harness.values.kernel import Repro
 from harness.values.outcome import LaunchFacts
 from harness.values.toolchain import EMULATOR, SASS, takes_cubins
-
-
-def executed_selection(selection: Selection, on: str | None) -> Selection:
-    """The selection with its launches at the sizes at which they are executed.
-
-    Raises:
-        UsageError: it is a file of PTX, and nothing takes its cubin, or of a compiler whose
-            launches cannot be run.
-    """
-    is_raw = selection.repro.ptx and takes_cubins(on)
-    return selection if is_raw else small_selection(selection)
 
 
 def executor_on(

@@ -357,16 +357,8 @@ _FUNCTION = re.compile(r"\btt\.func public @[^(]+\((.*)")
 _NAME = re.compile(r"%[\w$.-]+(?=: )")
 _ARGUMENT = re.compile(r"%([\w$.-]+): (?:!tt\.ptr<(\w+)>|(i\d+|f32))(?: \{([^}]*)\})?")
 _HINT = re.compile(r"tt\.divisibility = (\d{1,18})")
-_DTYPES = {
-    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    "i1": "bool",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    "f8E4M3FN": "float8_e4m3fn",
-    "f8E5M2": "float8_e5m2",
-}
+# As `ELEMENTS` has all others.
+_DTYPES = {"i1": "bool", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2"}
 _ELEMENTS_OF_BUFFER = 1 << 16
 # Numbers that say how often a loop runs, or how far a mask reaches; and those that are said
 # to be multiples: of sizes and strides.
@@ -389,9 +381,10 @@ def guessed_launch(text: str, keep: Callable[[bytes], str]) -> LaunchVariant:
     buffers: list[Buffer] = []
     for name, element, number, facts in (part.groups() for part in found):
         if element:
-            dtype = _DTYPES.get(element)
-            if dtype is None or "tma_desc" in (facts or ""):
+            dtype = _DTYPES.get(element, element)
+            if dtype not in ELEMENTS or "tma_desc" in (facts or ""):
                 raise NotRunError(f"{name}: what a pointer to {element} leads to is not known")
+            dtype = str(ELEMENTS[dtype])
             data = _values(dtype, len(buffers))
             arguments.append(
                 Argument(
@@ -431,15 +424,8 @@ def _values(dtype: str, number: int) -> bytes:
 #
 # Source: PTX ISA, "Kernel and Function Directives" and "Parameterized State Space".
 
-_SIZES = {
-    **{f"{kind}{bits}": bits // 8 for kind in "usb" for bits in (8, 16, 32, 64)},
-    "b128": 16,
-    "f16": 2,
-    "f16x2": 4,
-    "bf16": 2,
-    "f32": 4,
-    "f64": 8,
-}
+# As `ELEMENTS` has all others.
+_SIZES = {"b128": 16, "f16x2": 4}
 _TYPE = re.compile(r"\.(?P<type>[usbf]\d+|bf16|f16x2|b128)(?![\w.])")
 _COUNT = re.compile(r"\[\s*(\d{1,18})\d*\s*\]\s*\Z")
 _REQNTID = re.compile(r"\.reqntid\s+(\d{1,18}(?:\s*,\s*\d{1,18}){0,2})")
@@ -525,15 +511,17 @@ def read_entry(ptx: str, name: str | None = None) -> Entry:
 
 
 def _parameter(name: str, text: str) -> EntryParameter:
-    kinds = [match["type"] for match in _TYPE.finditer(text) if match["type"] in _SIZES]
-    if len(kinds) != 1:
+    kinds = [match["type"] for match in _TYPE.finditer(text)]
+    known = [kind for kind in kinds if kind in _SIZES or kind in ELEMENTS]
+    if len(known) != 1:
         raise EntryError(f"the parameter `{' '.join(text.split())}` is not to be understood")
-    match = _COUNT.search(text)
+    [kind], match = known, _COUNT.search(text)
     count = int(match[1]) if match else None
+    size = _SIZES[kind] if kind in _SIZES else ELEMENTS[kind].itemsize
     return EntryParameter(
         name=name,
-        type=kinds[0],
-        size=_SIZES[kinds[0]] * (1 if count is None else count),
+        type=kind,
+        size=size * (1 if count is None else count),
         count=count,
         is_pointer=bool(re.search(r"\.ptr\b", text)),
     )
@@ -555,7 +543,7 @@ def _parameter(name: str, text: str) -> EntryParameter:
 #
 # The parameters of the entry are what is true: what does not fit them is refused, never guessed.
 
-_FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "f32": "f32", "fp64": "f64"}
+_FLOATS = ("fp16", "bf16", "fp32", "f32", "fp64")
 _INTEGER = re.compile(r"[iu](\d+)")
 _MAP_BYTES = 128
 _POINTER_BYTES = 8
@@ -739,7 +727,7 @@ def _scalar(argument: Argument, kind: str) -> bytes:
     if kind in _FLOATS:
         value = float.fromhex(argument.value) if is_float else float(int(argument.value))
         # Triton's launcher cuts a bfloat16 off, where all others are rounded.
-        return pack_float(value, "f32")[2:] if kind == "bf16" else pack_float(value, _FLOATS[kind])
+        return pack_float(value, "f32")[2:] if kind == "bf16" else pack_float(value, kind)
     width = _INTEGER.fullmatch(kind)
     if not width or is_float:
         raise EntryError(f"{argument.name}: no {argument.type} is passed as {kind}")

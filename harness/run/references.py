@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import json
 import re
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget, Checks, Schedule
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.launch_code import capture_request
-from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.files.writing import scratch_disk
@@ -35,14 +33,13 @@ from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation, RunTrial
 from harness.run.inputs import (
     PLAIN_TARGET,
-    LaunchSource,
     find_variant,
     launch_of,
     lower_record,
     record_like,
     recorded,
 )
-from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, why_refused
+from harness.run.launch import Launch, NotRunError, Trusted, why_refused
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Scalar
@@ -74,53 +71,6 @@ class Another:
     target: Target | None = None
     compiler: Compiler | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
-
-
-class EmulatedSource(LaunchSource):
-    """Says besides what the PTX of its cells is held to; `bench` compiles and executes it."""
-
-    bench: Workbench
-    tell: Callable[[str], None]
-
-    @abstractmethod
-    async def launch_of(
-        self, cell: PlannedCell, lowering: Kept[Lowering], like: LaunchFacts | None = None
-    ) -> Launch:
-        """A cell that became this PTX, on its inputs: those of the record `like`, if it is given.
-
-        Raises:
-            NotRunError: it cannot be launched so.
-            TriageError: the launch code cannot be run with values.
-        """
-
-    @abstractmethod
-    async def held_evidence(
-        self, cell: PlannedCell, launch: Launch, emulated: Emulated, like: LaunchFacts | None = None
-    ) -> RunEvidence:
-        """What the emulator did with the launch of a cell, held to what it must compute.
-
-        `like` is as in `launch_of`.
-
-        Raises:
-            TriageError: the launch code cannot be run with values.
-        """
-
-    @abstractmethod
-    async def remark(self, cell: PlannedCell, lowering: Kept[Lowering]) -> str:
-        """What is to be said besides of a cell that was executed; empty for nothing."""
-
-    async def beside(
-        self,
-        cell: PlannedCell,  # noqa: ARG002
-        another: Another,
-        like: LaunchFacts | None = None,  # noqa: ARG002
-    ) -> Emulation:
-        """Another PTX of the launch of a cell, on the same inputs.
-
-        Raises:
-            NotRunError: there is none.
-        """
-        raise NotRunError(f"{another.words}: nothing else is compiled of this launch")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -97,7 +97,7 @@ class Executions:
         """
         from harness.run.executing import OnEmulator  # noqa: PLC0415 - the emulator: 0.2 s
         from harness.run.executors import executor_of, executor_on  # noqa: PLC0415 - as above
-        from harness.run.recorded_launch import RecordedLaunch  # noqa: PLC0415 - as above
+        from harness.run.launch_sources import RecordedLaunch  # noqa: PLC0415 - as above
 
         if cell.launch is None or cell.record is None:
             # A file of PTX: one launch.

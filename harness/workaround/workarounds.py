@@ -98,7 +98,7 @@ async def find_workarounds(
     """
     started = time.monotonic()
     if options.on and not (options.on == SASS and selection.repro.ptx):
-        from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.run.launch_sources import small_selection  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = small_selection(selection)
     async with work(store, how, open_hub) as (bench, run):

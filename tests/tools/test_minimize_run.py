@@ -23,7 +23,7 @@ from harness.io.processes.hub import Hub
 from harness.minimize.executed.oracle import ExecutedOracle, IrForm, SourceForm, count_barriers
 from harness.minimize.levels import export_source, ir_texts
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.run.recorded_launch import RecordedLaunch, small_selection
+from harness.run.launch_sources import RecordedLaunch, small_selection
 from harness.run.schedules import read_schedules, trials_of
 from harness.store.store import Store
 

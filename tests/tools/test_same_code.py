@@ -17,7 +17,7 @@ from harness.frontends.bench import Workbench
 from harness.frontends.plan import Selection
 from harness.frontends.registry import plan_launch
 from harness.run.launch import NotRunError
-from harness.run.recorded_launch import lower_cell
+from harness.run.launch_sources import lower_cell
 from harness.store.store import Store
 from harness.values.toolchain import TRITON
 

@@ -70,7 +70,7 @@ from harness.minimize.reduction.work import (
 )
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of
-from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
+from harness.run.launch_sources import RecordedLaunch, lower_cell, small_selection
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant, RunRow
 from harness.values.toolchain import Compiler

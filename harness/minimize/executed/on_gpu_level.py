@@ -34,7 +34,7 @@ from harness.run.executing import Executed
 from harness.run.gpu.cubin_judging import read_freedom
 from harness.run.gpu.evaluating import BATCH_PAUSE, judge_batch
 from harness.run.gpu.gpu_batch import GpuBatch, leveled
-from harness.run.gpu.launch_program import PROGRAM, Expected, standalone_program
+from harness.run.gpu.launch_program import PROGRAM, standalone_program
 from harness.run.gpu.packing import CubinRunner
 from harness.run.gpu.sass_emulator import destination_of
 from harness.run.inputs import LaunchSource
@@ -121,10 +121,8 @@ class MeasuredPtx(LaunchSource):
             text,
             str(accused.cell.target),
             evidence.contents,
-            Expected(
-                buffers=[evidence.contents[sha256] for sha256 in evidence.runs[0].buffers],
-                allowed=far,
-            ),
+            [evidence.contents[sha256] for sha256 in evidence.runs[0].buffers],
+            allowed=far,
             headline=headline,
             get=[
                 f"python3 -m pip install --no-deps --target {tool.version} {tool.origin}"

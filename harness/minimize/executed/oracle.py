@@ -35,7 +35,7 @@ from harness.run.executing import OnEmulator
 from harness.run.inputs import launch_of_text
 from harness.run.judging import Judgement, is_formal, judge, race_words
 from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted
-from harness.run.recorded_launch import RecordedLaunch
+from harness.run.launch_sources import RecordedLaunch
 from harness.run.schedules import read_schedules, trials_of
 from harness.values.execution import LaunchVariant, RunRow
 from harness.values.outcome import ProcessEnd

@@ -38,8 +38,8 @@ from harness.run.executing import executed_of
 from harness.run.inputs import Entry, EntryError, read_entry
 from harness.run.judging import Judgement, judge, race_words, schedule_words
 from harness.run.launch import RunEvidence, Trusted, evidence_of
+from harness.run.launch_sources import RecordedLaunch, lower_cell
 from harness.run.raw import PtxLaunch, RawInputs, RawLaunch, raw_launch
-from harness.run.recorded_launch import RecordedLaunch, lower_cell
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, default_trials, read_schedules
 from harness.values.errors import UsageError
 from harness.values.execution import Argument

@@ -47,8 +47,8 @@ from harness.run.gpu.packing import (
 from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import Launch, evidence_of
+from harness.run.launch_sources import RecordedLaunch, require_values, small_selection
 from harness.run.raw import RawInputs, raw_launch
-from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow

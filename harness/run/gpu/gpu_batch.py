@@ -21,7 +21,7 @@ from harness.run.emulator_jobs import Emulation, Passed
 from harness.run.executing import NOT_LAUNCHED
 from harness.run.inputs import LaunchSource, launch_of
 from harness.run.launch import Launch, NotRunError, tensors_of
-from harness.run.recorded_launch import lower_cell
+from harness.run.launch_sources import lower_cell
 from harness.values.cell import CellId
 from harness.values.errors import TriageError
 from harness.values.execution import Argument, Buffer, LaunchVariant

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,28 +23,21 @@ _SIGNED = {size: letter.lower() for size, letter in _BITS.items()}
 _FORMS = {"u": _BITS, "b": _BITS, "i": _SIGNED, "f": {2: "e", 4: "f", 8: "d"}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What a launch must leave: each buffer's bytes, and how far floats may be off."""
-
-    buffers: Sequence[bytes]
-    allowed: float
-
-
 def standalone_program(
     launch: Launch,
     ptx: str,
     target: str,
     contents: Mapping[str, bytes],
-    expected: Expected,
+    expected: Sequence[bytes],
     *,
+    allowed: float,
     headline: str,
     get: Sequence[str] = (),
 ) -> str | None:
     """The program; None where it would need more than buffers and numbers.
 
-    `contents` are the bytes of buffers by their sha256; `get` are lines that say how to get
-    the ptxas.
+    `contents` are the bytes of buffers by their sha256, `expected` those that the launch must leave
+    in each, where floats may be off by `allowed`; `get` are lines that say how to get the ptxas.
     """
     emulation = launch.emulation
     has_maps = any(argument.tensor_map for argument in emulation.arguments)
@@ -58,7 +50,7 @@ def standalone_program(
         address = (pointer.allocation, pointer.offset) if pointer else ()
         arguments.append(address if argument.scalar is None else argument.scalar)
     outputs = {
-        tensor.buffer: (tensor.name, tensor.buffer, *_form(tensor.dtype, expected.allowed))
+        tensor.buffer: (tensor.name, tensor.buffer, *_form(tensor.dtype, allowed))
         for tensor in launch.tensors
     }
     return render_template(
@@ -77,7 +69,7 @@ def standalone_program(
                 "before": _packed(contents[buffer.file] if buffer.file else bytes(buffer.size)),
                 "after": _packed(after),
             }
-            for buffer, after in zip(emulation.buffers, expected.buffers, strict=True)
+            for buffer, after in zip(emulation.buffers, expected, strict=True)
         ],
         outputs=list(outputs.values()),
     )

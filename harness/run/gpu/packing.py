@@ -96,17 +96,10 @@ _OURS = "that of this triage"
 _FOREIGN = "another version's, or a changed one: read it before you execute it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspected:
-    """A pack for people and for JSON; `is_ours`: its program is the one of this version."""
+def inspect_pack(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """A pack for people and for JSON; nothing of it is run.
 
-    lines: tuple[str, ...]
-    document: dict[str, Any]
-    is_ours: bool
-
-
-def inspect_pack(path: Path) -> Inspected:
-    """Read a pack; nothing of it is run.
+    `is_ours`: its program is the one of this version.
 
     Raises:
         UsageError: it is none, or damaged.
@@ -122,13 +115,8 @@ def inspect_pack(path: Path) -> Inspected:
     is_ours = code == runner_files()
     first, *lines = pack.words
     lines = [f"{path}: {first}", f"program: {_OURS if is_ours else _FOREIGN}", *lines]
-    document = {
-        "pack": pack.sha256,
-        "is_ours": is_ours,
-        "launches": pack.launches,
-        "cases": pack.cases,
-    }
-    return Inspected(lines=tuple(lines), document=document, is_ours=is_ours)
+    facts = {"pack": pack.sha256, "is_ours": is_ours}
+    return lines, {**facts, "launches": pack.launches, "cases": pack.cases}
 
 
 # Results that a GPU's machine gave, read from their lines. Anyone may have written them.

@@ -15,10 +15,10 @@ from gpu_emulator.values import Budget
 from harness.cells.places import CompileOptions
 from harness.run import executors
 from harness.run.executing import Executed, Executor, OnEmulator
-from harness.run.executors import RunReport, executed_selection, executor_on, run_selections
+from harness.run.executors import RunReport, executor_on, run_selections
 from harness.run.gpu.evaluating import OnCubins
 from harness.run.gpu.packing import place_of
-from harness.run.recorded_launch import RecordedLaunch
+from harness.run.launch_sources import RecordedLaunch, small_selection
 from harness.values.errors import TriageError, UsageError
 from harness.values.toolchain import EMULATOR, EXECUTORS, GPU, PTX, SASS, takes_cubins
 
@@ -53,9 +53,9 @@ def test_a_file_of_ptx_goes_to_what_takes_its_cubin() -> None:
     selection = cast(Any, SimpleNamespace(repro=repro, launches=()))
     assert [name for name in EXECUTORS if takes_cubins(name)] == [GPU, SASS]
     assert not takes_cubins(None)
-    assert executed_selection(selection, GPU) is selection
+    assert small_selection(selection, GPU) is selection
     with pytest.raises(UsageError, match="a file of PTX is executed by"):
-        executed_selection(selection, EMULATOR)
+        small_selection(selection, EMULATOR)
 
 
 class _Executes:

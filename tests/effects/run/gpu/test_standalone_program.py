@@ -14,7 +14,7 @@ import pytest
 
 from gpu_emulator.values import Budget, Pointer
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed
-from harness.run.gpu.launch_program import Expected, standalone_program
+from harness.run.gpu.launch_program import standalone_program
 from harness.run.launch import Launch
 from harness.values.execution import Argument, ArgumentKind
 
@@ -64,7 +64,8 @@ def program(given: Launch, expected: bytes = RIGHT) -> str | None:
         ".version 8.0\n",
         "sm_90a",
         {"0" * 64: OUT, "1" * 64: IN},
-        Expected(buffers=[expected, IN], allowed=0.0),
+        [expected, IN],
+        allowed=0.0,
         headline="ptxas 1.2.3 -O3 adds too little",
     )
 

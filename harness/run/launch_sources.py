@@ -1,4 +1,4 @@
-"""One launch of a kernel, whose inputs are recorded once: each of its cells becomes a `Launch`.
+"""One launch of a kernel on the emulator: each of its cells becomes a `Launch`.
 
 All cells get the same inputs, of whichever compiler, target and config they are: so what differs
 between two of them is the compiler's, or the config's.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 from packaging.version import Version
 
-from gpu_emulator.values import Budget
+from gpu_emulator.values import Budget, Checks
 from harness.cells.selection import small_launch
 from harness.frontends.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
@@ -26,29 +26,27 @@ from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation, RunTrial
 from harness.run.inputs import (
     PLAIN_TARGET,
+    EntryError,
+    LaunchSource,
     find_variant,
     guessed_launch,
     launch_of,
     lower_record,
+    read_entry,
     recorded,
 )
 from harness.run.judging import judge
-from harness.run.launch import Launch, NotRunError, RunEvidence, evidence_of
-from harness.run.references import (
-    REFERENCE_FILE,
-    Another,
-    CellReferences,
-    EmulatedSource,
-    References,
-)
+from harness.run.launch import Launch, NotRunError, RunEvidence, Trusted, evidence_of
+from harness.run.raw import RawInputs, launch_with
+from harness.run.references import PLAIN_TRIALS, REFERENCE_FILE, Another, CellReferences, References
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.cell import CellId, same_place
 from harness.values.errors import TriageError, UsageError
 from harness.values.execution import Inputs, LaunchVariant
-from harness.values.kernel import ConfigFilter
+from harness.values.kernel import ConfigFilter, Repro
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import Compiler, takes_cubins
 from harness.values.verdict import VerdictKind
 
 
@@ -72,13 +70,15 @@ def require_values(selection: Selection) -> None:
         )
 
 
-def small_selection(selection: Selection) -> Selection:
+def small_selection(selection: Selection, on: str | None = None) -> Selection:
     """The selection with its launches at the sizes at which they are executed.
 
     Raises:
-        UsageError: it is a file of PTX, whose inputs nothing records, or of another compiler than
-            those whose launches can be run.
+        UsageError: it is a file of PTX, whose inputs nothing records, and what executes it (`on`)
+            does not take its cubin; or of another compiler than those whose launches can be run.
     """
+    if selection.repro.ptx and takes_cubins(on):
+        return selection
     require_values(selection)
     if selection.repro.ptx:
         raise UsageError(
@@ -101,7 +101,7 @@ async def lower_cell(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedLaunch(EmulatedSource):
+class RecordedLaunch(LaunchSource):
     """The cells of a selection's first launch, at the sizes that it has there.
 
     Inputs are recorded with the first compiler of the selection, for its first target. References
@@ -244,7 +244,12 @@ class RecordedLaunch(EmulatedSource):
     async def launch_of(
         self, cell: PlannedCell, lowering: Kept[Lowering], like: LaunchFacts | None = None
     ) -> Launch:
-        """As in `EmulatedSource`."""
+        """A cell that became this PTX, on its inputs: those of the record `like`, if it is given.
+
+        Raises:
+            NotRunError: it cannot be launched so.
+            TriageError: the launch code cannot be run with values.
+        """
         record = like or cell.record
         assert record is not None, "what was lowered was captured"
         variant = await self.variant(record, cell.cell.target)
@@ -252,15 +257,13 @@ class RecordedLaunch(EmulatedSource):
         launch = launch_of(self.bench, lowering, variant)
         return launch.run_as(self.trials, self.budget, formal=formal)
 
-    async def held(
-        self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None
-    ) -> Launch:
+    async def held(self, cell: PlannedCell, launch: Launch) -> Launch:
         """The launch of a cell, held to what its kernel must compute, as far as that is known.
 
         Raises:
             TriageError: the launch code cannot be run with values.
         """
-        return await (await self.references_of(cell, like)).hold(launch)
+        return await (await self.references_of(cell, None)).hold(launch)
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: held to what the repro's own reference says, if it has one."""
@@ -273,9 +276,15 @@ class RecordedLaunch(EmulatedSource):
         return replace(launch, trusted=tuple(await references.author()))
 
     async def held_evidence(
-        self, cell: PlannedCell, launch: Launch, emulated: Emulated, like: LaunchFacts | None = None
+        self, cell: PlannedCell, launch: Launch, emulated: Emulated, like: LaunchFacts | None
     ) -> RunEvidence:
-        """As in `EmulatedSource`."""
+        """What the emulator did with the launch of a cell, held to what it must compute.
+
+        `like` is as in `launch_of`.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
         get = self.bench.store.artifacts.get
         evidence = evidence_of(launch, emulated, get)
         hangs = launch.resident == launch.fits
@@ -295,12 +304,14 @@ class RecordedLaunch(EmulatedSource):
     async def beside(
         self, cell: PlannedCell, another: Another, like: LaunchFacts | None = None
     ) -> Emulation:
-        """As in `EmulatedSource`."""
+        """Another PTX of the launch of a cell, on the same inputs.
+
+        Raises:
+            NotRunError: there is none.
+        """
         return await (await self.references_of(cell, like)).beside(another)
 
-    async def references_of(
-        self, cell: PlannedCell, like: LaunchFacts | None = None
-    ) -> CellReferences:
+    async def references_of(self, cell: PlannedCell, like: LaunchFacts | None) -> CellReferences:
         """What a cell is compared with, on its inputs or those of the record `like`.
 
         Raises:
@@ -347,3 +358,119 @@ class RecordedLaunch(EmulatedSource):
                     others=others,
                 )
             return self._references[place]
+
+
+def takes_inputs(repro: Repro) -> bool:
+    """Whether its kernels are executed on inputs that the user names."""
+    return not repro.ptx and front_end(repro.front_end).takes_inputs
+
+
+_ENDS = "ends without a fault"
+_PLAIN = tuple(replace(trial, checks=Checks(races=True, validity=True)) for trial in PLAIN_TRIALS)
+
+
+@dataclass(slots=True, kw_only=True)
+class NamedLaunch(LaunchSource):
+    """The cells of a file that launches nothing, on the `inputs` that a user names, or on guesses.
+
+    Each is held to what the same source becomes at lower levels of the compiler's own optimiser
+    (`-Xcicc -O0`, `-Xcicc -O1`): ptxas and the source are the same, so where these agree with one
+    another and the cell does not, the optimiser is what is left. `recordings` are of launch code:
+    there is none.
+    """
+
+    bench: Workbench
+    selection: Selection
+    tell: Callable[[str], None]
+    inputs: RawInputs
+    trials: tuple[RunTrial, ...] = field(default_factory=default_trials)
+    budget: Budget = field(default_factory=lambda: Budget(max_instructions=INSTRUCTIONS))
+    recordings: Sequence[Inputs] = ()
+    notes: tuple[str, ...] = ()
+    _said: dict[str, str] = field(default_factory=dict)
+
+    async def launch_of(
+        self, cell: PlannedCell, lowering: Kept[Lowering], like: LaunchFacts | None = None
+    ) -> Launch:
+        """As in `RecordedLaunch`; `like` has no inputs of its own."""
+        del like
+        sha256 = lowering.artifacts["ptx"]
+        text = self.bench.store.artifacts.get(sha256).decode(errors="replace")
+        try:
+            entry = read_entry(text, str(lowering.value.metadata["entry"]))
+        except EntryError as error:
+            raise NotRunError(str(error)) from error
+        names = front_end(cell.compiler.kind).parameters(self.selection.repro.file, entry.name)
+        launch, notes = launch_with(text, entry.named(names), self.inputs, self.bench.store)
+        self.notes = tuple(dict.fromkeys((*self.notes, *notes)))
+        emulation = replace(launch.emulation, ptx=sha256)
+        return replace(launch, emulation=emulation).run_as(
+            self.trials, self.budget, formal=self.selection.formal
+        )
+
+    async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
+        """As in `LaunchSource`."""
+        return await self.launch_of(cell, await lower_cell(self.bench, cell))
+
+    async def held_evidence(
+        self, cell: PlannedCell, launch: Launch, emulated: Emulated, like: LaunchFacts | None
+    ) -> RunEvidence:
+        """As in `RecordedLaunch`: held to the same source at lower levels."""
+        del like
+        levels: dict[str, list[str]] = {}
+        trusted: list[Trusted] = []
+        assert cell.launch is not None, "what was lowered was captured"
+        assert cell.record is not None, "as above"
+        front = front_end(cell.compiler.kind)
+        for words, lowering in (await front.plainer(self.bench, cell.launch, cell.record)).items():
+            emulation = replace(launch.emulation, ptx=lowering.artifacts["ptx"])
+            plain = replace(launch, emulation=emulation).run_as(_PLAIN, self.budget)
+            done = (await emulate(self.bench, plain.emulation)).value
+            how = _how(done)
+            levels.setdefault(how, []).append(words)
+            if how == _ENDS:
+                by = f"{cell.compiler.name} with {words}, emulated"
+                left = done.runs[0].buffers
+                trusted.append(Trusted(words=by, buffers=left, is_emulated=True, is_sampled=True))
+        self._said[str(cell.cell)] = "; ".join(
+            f"the same source with {' or '.join(words)} {how}"
+            for how, words in levels.items()
+            if how != _ENDS or any(ran.faults for ran in emulated.runs)
+        )
+        if len(trusted) < 2 or len({one.buffers for one in trusted}) > 1:
+            # Levels contract products in other ways: one alone, or two that differ, prove nothing.
+            trusted = [replace(one, may_differ=True) for one in trusted]
+        held = replace(launch, trusted=(*launch.trusted, *trusted))
+        return evidence_of(held, emulated, self.bench.store.artifacts.get)
+
+    async def remark(self, cell: PlannedCell, lowering: Kept[Lowering]) -> str:  # noqa: ARG002
+        """What the same source does at lower levels of the optimiser."""
+        return self._said.get(str(cell.cell), "")
+
+    async def beside(
+        self,
+        cell: PlannedCell,  # noqa: ARG002
+        another: Another,
+        like: LaunchFacts | None = None,  # noqa: ARG002
+    ) -> Emulation:
+        """As in `RecordedLaunch`: there is none."""
+        raise NotRunError(f"{another.words}: nothing else is compiled of this launch")
+
+
+def _how(emulated: Emulated) -> str:
+    """What came of a lower level: it ends, with the same values whatever garbage there was, or not.
+
+    An order of warps that changes what it computes is the program's own, at every level.
+    """
+    runs = emulated.runs
+    if faults := [fault for ran in runs for fault in ran.faults]:
+        return f"has a fault, too: {faults[0].what}"
+    if emulated.problem or len(runs) < len(_PLAIN) or not all(ran.ended for ran in runs):
+        return "was not executed to its end"
+    if any(not race.formal for ran in runs for race in ran.races):
+        return "has a race, too"
+    return _ENDS if runs[0].buffers == runs[1].buffers else "depends on what nothing wrote, too"
+
+
+EmulatedSource = RecordedLaunch | NamedLaunch
+"""What the emulator executes cells of."""
