@@ -28,7 +28,8 @@ from harness.cells.places import CompileOptions
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.io.files.locations import home_dir
-from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
+from harness.run.executing import RunReport
+from harness.run.gpu.evaluating import GpuQuestion, ask_gpu, import_results
 from harness.run.gpu.gpu_batch import GpuBatch
 from harness.run.gpu.packing import GpuWay
 from harness.run.gpu.sass_emulator import SassEmulator
@@ -78,7 +79,7 @@ def inputs_of(repro: Repro) -> RawInputs:
     )
 
 
-async def executed(ptx: str, way: GpuWay, on: str, ptxas: list[str]) -> GpuReport | GpuBatch:
+async def executed(ptx: str, way: GpuWay, on: str, ptxas: list[str]) -> RunReport | GpuBatch:
     """Every launch of one program: its rows, or the pack that was written."""
     with tempfile.TemporaryDirectory() as name, Store.open(home_dir()) as store:
         folder = Path(name)
@@ -144,7 +145,7 @@ def main() -> None:
         except TriageError as error:
             print(program, "", "not_run", str(error).replace("\n", " ")[:200], sep="\t", flush=True)
             continue
-        if isinstance(report, GpuReport):
+        if isinstance(report, RunReport):
             tell(program, report.rows)
 
 

@@ -47,8 +47,9 @@ from harness.frontends.plan import Selection
 from harness.io.files.locations import home_dir
 from harness.run.comparing import Array, compare
 from harness.run.emulating import emulator_sha256
+from harness.run.executing import RunReport
 from harness.run.executors import run_selections
-from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, find_gpu_batch
+from harness.run.gpu.evaluating import GpuQuestion, ask_gpu, find_gpu_batch
 from harness.run.gpu.gpu_batch import GpuBatch
 from harness.run.gpu.measured import Measured
 from harness.run.gpu.packing import GpuWay, head_of_file, read_results
@@ -282,13 +283,13 @@ async def run_cubins(
         return ()
     except TriageError as error:
         return (str(error),)
-    assert isinstance(report, GpuReport)
+    assert isinstance(report, RunReport)
     for row in report.rows:
         keep(row)
     return ()
 
 
-async def ask(selections: Sequence[Selection], on: str, way: GpuWay) -> GpuReport | GpuBatch:
+async def ask(selections: Sequence[Selection], on: str, way: GpuWay) -> RunReport | GpuBatch:
     """Have the cubins of selections executed, or packed."""
     question = GpuQuestion(
         selections=selections,

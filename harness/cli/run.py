@@ -46,16 +46,16 @@ from harness.cli.ptx_inputs import PtxOptions
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, run_to_the_end, select_named, selection_options
 from harness.run.emulator_jobs import RunTrial
-from harness.run.executing import Follow
-from harness.run.executors import run_selections
+from harness.run.executing import Follow, RunReport
+from harness.run.executors import run_ptx, run_selections
 from harness.run.following import follow_value, read_another, read_element
 from harness.run.gpu.device.contents import MOST_RUNS
-from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
+from harness.run.gpu.evaluating import GpuQuestion, ask_gpu, import_results
 from harness.run.gpu.gpu_batch import LIMIT, REPEATS, GpuBatch
 from harness.run.gpu.packing import inspect_pack
 from harness.run.gpu.raw_cubin import run_cubin
 from harness.run.launch_sources import takes_inputs
-from harness.run.raw import RawInputs, RawReport, run_ptx
+from harness.run.raw import RawInputs, RawReport
 from harness.run.run_table import (
     measured_said,
     runs_document,
@@ -458,7 +458,7 @@ def _run_cubins(options: _RunOptions, on: str) -> int:
     )
     with open_results() as store, narrating("compiling") as tell:
         report = run_to_the_end(ask_gpu(question, way, store, how, tell))
-    if isinstance(report, GpuReport):
+    if isinstance(report, RunReport):
         return _show(report, as_json=options.as_json)
     assert gpu.pack, "a batch that was packed"
     cubins = len(report.carried)
@@ -471,12 +471,12 @@ def _run_cubins(options: _RunOptions, on: str) -> int:
     return 0
 
 
-def _show(report: GpuReport, *, as_json: bool) -> int:
+def _show(report: RunReport, *, as_json: bool) -> int:
     print_remarks(*report.notes)
     rows = report.rows
     if as_json:
-        print_json(runs_document(rows, device=report.device.name, notes=report.notes))
+        print_json(runs_document(rows, device=report.device, notes=report.notes))
     else:
-        print_said(measured_said(rows, report.device.name))
-        print_said(times_said(rows, report.device.name))
+        print_said(measured_said(rows, report.device))
+        print_said(times_said(rows, report.device))
     return _exit_code(rows)

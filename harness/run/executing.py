@@ -32,6 +32,7 @@ from harness.run.launch import (
 from harness.run.launch_sources import EmulatedSource, lower_cell
 from harness.run.references import Another
 from harness.store.store import Store
+from harness.tables.samples import Sample
 from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError
 from harness.values.execution import RunRow, TraceFacts
@@ -78,6 +79,20 @@ class Executed:
         )
         evaluated = Evaluated(row=result, evidence=evidence or {}, signature=signature)
         return cls(row=row, evaluated=evaluated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """A row for each cell, in the order of the selection; `failures` could not be captured.
+
+    `notes` say what is missing, `samples` which configs were left out; `device` names the GPU.
+    """
+
+    rows: tuple[RunRow, ...]
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    device: str = ""
 
 
 Beside = Callable[[Another], Awaitable[Emulation]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,16 +17,26 @@ from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.plan import CapturePlace, PlannedCell, Selection, raised_words
 from harness.frontends.registry import interpreter_for, plan_launch
 from harness.io.processes.tasks import in_parallel
+from harness.run.emulating import emulate
 from harness.run.emulator_jobs import RunTrial
-from harness.run.executing import Executed, Executor, Follow, OnEmulator, keep_execution
+from harness.run.executing import (
+    Executed,
+    Executor,
+    Follow,
+    OnEmulator,
+    RunReport,
+    executed_of,
+    keep_execution,
+)
 from harness.run.gpu.evaluating import OnCubins
 from harness.run.gpu.sass_emulator import destination_of
 from harness.run.inputs import PLAIN_TARGET, LaunchSource, find_variant, visible
+from harness.run.judging import judge
+from harness.run.launch import effort_words, evidence_of, waits_for_others
 from harness.run.launch_sources import NamedLaunch, RecordedLaunch, require_values, takes_inputs
-from harness.run.raw import RawInputs, inputs_of, raw_launch
+from harness.run.raw import RawInputs, RawReport, inputs_of, raw_launch
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
-from harness.tables.samples import Sample
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import (
     Agreement,
@@ -102,17 +111,47 @@ def executor_of(
     return executor_on(on, bench, source, tell, runner=runner, command=command)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """A row for each cell, in the order of the selection; `failures` could not be captured.
+async def run_ptx(
+    path: Path,
+    entry: str | None,
+    inputs: RawInputs,
+    store: Store,
+    options: CompileOptions,
+    trials: Sequence[RunTrial],
+    budget: Budget,
+    tell: Callable[[str], None],
+    follow: Follow | None = None,
+    *,
+    formal: bool = False,
+) -> RawReport:
+    """Execute one entry of a PTX file; `follow` follows a value of it.
 
-    `samples` say which configs were left out.
+    `formal` is as in `RunEvidence`.
+
+    Raises:
+        UsageError: the file is not PTX, or the inputs do not fit its parameters.
+        InfrastructureError: the emulator's process cannot be started.
     """
+    raw = raw_launch(path, entry, inputs, store, trials, budget, formal=formal)
+    launch, cell = raw.launch, raw.cell(entry)
+    if waits_for_others(path.read_text(), launch.emulation.entry):
+        launch = launch.with_fewer_blocks(None)
+    for note in (*raw.notes, effort_words(launch.emulation, path.read_text())):
+        tell(note)
+    async with work(store, options) as (bench, number):
+        emulated = await emulate(bench, launch.emulation, tell)
+        evidence = evidence_of(launch, emulated.value, store.artifacts.get)
+        executed = executed_of(
+            raw.named(cell),
+            judge(evidence),
+            emulated,
+            ptx=launch.emulation.ptx,
+            trace=await follow(bench, evidence, None) if follow else None,
+        )
+        row = replace(executed.row, launch=cell.launch)
+        keep_execution(store, number, dataclasses.replace(executed, row=row))
 
-    rows: tuple[RunRow, ...]
-    failures: tuple[str, ...]
-    notes: tuple[str, ...]
-    samples: tuple[Sample, ...]
+    return RawReport.of(row, raw.notes, launch, evidence)
 
 
 async def run_selections(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -16,25 +16,14 @@ import numpy as np
 from msgspec import structs
 
 from gpu_emulator.values import LARGEST_SIZES, MOST_THREADS, Budget, Pointer
-from harness.cells.places import CompileOptions, work
 from harness.frontends.bench import Workbench, content_key
 from harness.frontends.plan import PlannedCell
 from harness.frontends.texts.ir_inputs import read_file, spelling
 from harness.io.files.reading import read_regular
 from harness.run.comparing import ELEMENTS, Array, pack_float, pack_integer
-from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed, RunTrial
-from harness.run.executing import Follow, executed_of, keep_execution
 from harness.run.inputs import Entry, EntryError, EntryParameter, LaunchSource, read_entry
-from harness.run.judging import judge
-from harness.run.launch import (
-    Launch,
-    RunEvidence,
-    Trusted,
-    effort_words,
-    evidence_of,
-    waits_for_others,
-)
+from harness.run.launch import Launch, RunEvidence, Trusted
 from harness.store.store import Store
 from harness.values.cell import INPUTS, CellId, program_label
 from harness.values.errors import UsageError
@@ -479,49 +468,6 @@ def _pair(option: str, text: str, example: str) -> tuple[str, str]:
     if not name or not value:
         raise UsageError(f"{option} {text}: write NAME=VALUE, for example {example}")
     return name, value
-
-
-async def run_ptx(
-    path: Path,
-    entry: str | None,
-    inputs: RawInputs,
-    store: Store,
-    options: CompileOptions,
-    trials: Sequence[RunTrial],
-    budget: Budget,
-    tell: Callable[[str], None],
-    follow: Follow | None = None,
-    *,
-    formal: bool = False,
-) -> RawReport:
-    """Execute one entry of a PTX file; `follow` follows a value of it.
-
-    `formal` is as in `RunEvidence`.
-
-    Raises:
-        UsageError: the file is not PTX, or the inputs do not fit its parameters.
-        InfrastructureError: the emulator's process cannot be started.
-    """
-    raw = raw_launch(path, entry, inputs, store, trials, budget, formal=formal)
-    launch, cell = raw.launch, raw.cell(entry)
-    if waits_for_others(path.read_text(), launch.emulation.entry):
-        launch = launch.with_fewer_blocks(None)
-    for note in (*raw.notes, effort_words(launch.emulation, path.read_text())):
-        tell(note)
-    async with work(store, options) as (bench, number):
-        emulated = await emulate(bench, launch.emulation, tell)
-        evidence = evidence_of(launch, emulated.value, store.artifacts.get)
-        executed = executed_of(
-            raw.named(cell),
-            judge(evidence),
-            emulated,
-            ptx=launch.emulation.ptx,
-            trace=await follow(bench, evidence, None) if follow else None,
-        )
-        row = structs.replace(executed.row, launch=cell.launch)
-        keep_execution(store, number, replace(executed, row=row))
-
-    return RawReport.of(row, raw.notes, launch, evidence)
 
 
 def raw_launch(

@@ -21,8 +21,9 @@ from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.files.locations import create_folder
 from harness.io.files.writing import write_atomically
 from harness.io.toolchains.installed import installed_versions
+from harness.run.executing import RunReport
 from harness.run.executors import run_selections
-from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu
+from harness.run.gpu.evaluating import GpuQuestion, ask_gpu
 from harness.run.gpu.gpu_batch import GpuBatch
 from harness.run.gpu.packing import GpuWay
 from harness.run.gpu.sass_emulator import destination_of
@@ -195,7 +196,7 @@ class ProgramTrials:
             )
             way = GpuWay(place=destination_of(SASS, None, self.tell))
             report = await ask_gpu(question, way, self.store, self.how, self.tell)
-            assert isinstance(report, GpuReport), "no pack is asked for"
+            assert isinstance(report, RunReport), "no pack is asked for"
             self._runs[key] = report.rows
         flag = f"-O{trial.level or 0}"
         rows = self._runs[key]

@@ -19,7 +19,7 @@ from harness.frontends.registry import front_end, plan_launch
 from harness.io.processes.tasks import Batcher, in_parallel
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import RunTrial
-from harness.run.executing import Executed, Executor, keep_execution
+from harness.run.executing import Executed, Executor, RunReport, keep_execution
 from harness.run.gpu.cubin_judging import (
     CubinDigest,
     PtxReference,
@@ -51,7 +51,6 @@ from harness.run.launch_sources import RecordedLaunch, require_values, small_sel
 from harness.run.raw import RawInputs, raw_launch
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.execution import RunRow
 from harness.values.kernel import Repro
 from harness.values.timing import time_of
 from harness.values.toolchain import GPU, SASS
@@ -117,22 +116,13 @@ class GpuQuestion:
     measure: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuReport:
-    """A row for each cell; `device` is the GPU, `notes` say what is missing."""
-
-    rows: tuple[RunRow, ...]
-    device: GpuFacts
-    notes: tuple[str, ...] = ()
-
-
 async def ask_gpu(
     question: GpuQuestion,
     way: GpuWay,
     store: Store,
     options: CompileOptions,
     tell: Callable[[str], None],
-) -> GpuReport | GpuBatch:
+) -> RunReport | GpuBatch:
     """Launch what is asked for on a GPU, and judge it; or write the pack that goes there.
 
     Raises:
@@ -157,7 +147,7 @@ async def ask_gpu(
 
 async def import_results(
     path: Path, store: Store, options: CompileOptions, tell: Callable[[str], None]
-) -> GpuReport:
+) -> RunReport:
     """Judge results that another machine gave for a pack of this store, as if it had run here.
 
     Raises:
@@ -245,7 +235,7 @@ async def _with_selection(
 
 def _report(
     store: Store, gpu_batch: GpuBatch, answers: Answers, results: Sequence[Executed]
-) -> GpuReport:
+) -> RunReport:
     number = store.begin_run(gpu_batch.command)
     for executed in results:
         keep_execution(store, number, executed)
@@ -257,7 +247,7 @@ def _report(
             f"the results were cut off: {count} of {len(gpu_batch.carried)} cubins were launched",
         )
     rows = tuple(executed.row for executed in results)
-    return GpuReport(rows=rows, device=answers.gpu, notes=notes)
+    return RunReport(rows=rows, device=answers.gpu.name, notes=notes)
 
 
 # From answers to rows: each launch is emulated, and its cubins are judged.

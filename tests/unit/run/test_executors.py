@@ -14,8 +14,8 @@ import pytest
 from gpu_emulator.values import Budget
 from harness.cells.places import CompileOptions
 from harness.run import executors
-from harness.run.executing import Executed, Executor, OnEmulator
-from harness.run.executors import RunReport, executor_on, run_selections
+from harness.run.executing import Executed, Executor, OnEmulator, RunReport
+from harness.run.executors import executor_on, run_selections
 from harness.run.gpu.evaluating import OnCubins
 from harness.run.gpu.packing import place_of
 from harness.run.launch_sources import RecordedLaunch, small_selection
