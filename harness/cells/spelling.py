@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from harness.values.cell import INPUTS, CellId, LaunchLabel
 from harness.values.kernel import Config, ConfigFilter, PtxInputs
-from harness.values.row import CellNames, Facts
+from harness.values.row import Facts
 from harness.values.toolchain import (
     BUNDLED,
     EMULATOR,
@@ -22,8 +22,17 @@ from harness.values.toolchain import (
     takes_cubins,
 )
 
-if TYPE_CHECKING:
-    from harness.store.schema import ResultRecord
+
+class OfLaunch(Protocol):
+    """What is of a launch: a row, or what is kept of one."""
+
+    @property
+    def kernel(self) -> str:
+        """Its kernel's name."""
+
+    @property
+    def launch(self) -> str:
+        """The label of the launch."""
 
 
 class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +136,7 @@ def spelled(words: SelectionOptions) -> list[str]:
     return [*line, *words.surroundings]
 
 
-def words_of(row: Facts, others: Iterable[CellNames | ResultRecord] = ()) -> SelectionOptions:
+def words_of(row: Facts, others: Iterable[OfLaunch] = ()) -> SelectionOptions:
     """What selects the cell of a stored row, and no other, as far as the `others` are known."""
     launch = LaunchLabel.parse(row.launch)
     # What a file of PTX is launched with are options of their own.

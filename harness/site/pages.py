@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from harness.cells.spelling import spell_command, words_of
+from harness.cells.spelling import OfLaunch, spell_command, words_of
 from harness.io.packages.versions import toolchain_order, version_order
 from harness.site import squares
 from harness.site.overview import SEEN
 from harness.site.squares import Square, SquareGrid, SquareLine, cell_page, slug
-from harness.store.schema import ResultRecord
 from harness.tables.charts import Chart, Frame, charts_over
 from harness.values.bug import Bug, Seen
 from harness.values.kernel import Config
@@ -201,7 +200,7 @@ class BlameView:
     command: str
 
 
-def blame_view(beside: Sequence[_Beside], others: Iterable[ResultRecord] = ()) -> BlameView | None:
+def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> BlameView | None:
     """The grid of the cells at one place; None where there is none. `others` are of its kernel.
 
     A line is one program, byte for byte, or a compiler that came to none; a column an assembler.
