@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from mmap import mmap
+from typing import Protocol
 
 import msgspec
 
@@ -29,6 +29,16 @@ _LZ4, _ZSTD = 0x2000, 0x8000
 
 class FatbinError(ValueError):
     """The bytes are not whole fatbins; the message says what is wrong with them."""
+
+
+class Readable(Protocol):
+    """Bytes, or a file that is mapped into memory."""
+
+    def find(self, sub: bytes, start: int, end: int, /) -> int:
+        """Where they are found; negative for nowhere."""
+        ...
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
 
 
 class FatbinEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +84,7 @@ class FatbinEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.payload
 
 
-def read_fatbins(data: bytes | mmap, start: int, stop: int) -> Iterator[FatbinEntry]:
+def read_fatbins(data: Readable, start: int, stop: int) -> Iterator[FatbinEntry]:
     """The entries of the fatbins that lie between two places, in order.
 
     Raises:
