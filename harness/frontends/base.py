@@ -15,12 +15,11 @@ import msgspec
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd, Versions
-from harness.frontends.bench import Kept, Sessions, Workbench
+from harness.frontends.bench import Kept, Workbench
 from harness.frontends.plan import CapturePlace, Plan
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import SourceForm
-from harness.io.processes.hub import Hub
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering
@@ -116,10 +115,6 @@ class FrontEnd(Versions[Compiler]):
         """
         installed = self.installed()
         return installed[-1] if installed else self.install(self.available()[-1])
-
-    @abstractmethod
-    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
-        """What keeps captures alive between their lowerings; limits are those of launch code."""
 
     async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         """The cells of one launch: one for each config that the filter lets through, and ptxas.

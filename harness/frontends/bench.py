@@ -51,11 +51,7 @@ async def until(deadline: float, work: Awaitable[T]) -> T:
 
 
 class Sessions:
-    """Living captures of launch code, those of one front end or of several; here there are none."""
-
-    def of(self, kind: str) -> Sessions:
-        """Those of one front end."""
-        return self
+    """Living captures of launch code; here there are none."""
 
     async def close(self, key: str) -> None:
         """End one session, if it is open."""

@@ -42,14 +42,13 @@ from harness.frontends.sessions import (
     CaptureRequest,
     JobResult,
     LaunchCode,
-    LaunchSessions,
     interpreter_of,
+    sessions_of,
 )
 from harness.frontends.source_form import CompileRequest, Lowered, SourceForm
 from harness.io.files.own_code import code_sha256
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import scratch_disk
-from harness.io.processes.hub import Hub
 from harness.io.processes.machine import is_confined, plain_environment
 from harness.io.toolchains.environments import is_installed
 from harness.judging.judge import died, failed, stopped
@@ -144,7 +143,7 @@ class CapturedFrontEnd(FrontEnd):
                 file.write_text(text, encoding="utf-8")
             capture = structs.replace(request, file=file).message()
             async with bench.slot():
-                job = await self.sessions_of(bench).run_job(
+                job = await sessions_of(bench).run_job(
                     compiler, {"op": "compile", "capture": capture, **more}
                 )
         finally:
@@ -272,15 +271,6 @@ class CapturedFrontEnd(FrontEnd):
         child = [self.child_sha256(), self.user_settings(compiler)]
         return [compiler.identity, *self.lowered_with().values(), child]
 
-    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> LaunchSessions:
-        return LaunchSessions(hub, self.program, capture_timeout=timeout, capture_memory=memory)
-
-    def sessions_of(self, bench: Workbench) -> LaunchSessions:
-        """The living captures of a bench, which are this kind's."""
-        sessions = bench.sessions.of(self.kind)
-        assert isinstance(sessions, LaunchSessions)
-        return sessions
-
     async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         captured = await self.capture(bench, self._code(place), place.target, place.compiler)
         return self._cells(place, captured)
@@ -340,7 +330,7 @@ class CapturedFrontEnd(FrontEnd):
             capture = bench.find("capture", key, Capture)
             if capture is None or not self.is_true(capture.value, compiler):
                 async with bench.slot():
-                    value = await self.sessions_of(bench).capture(key, compiler, request)
+                    value = await sessions_of(bench).capture(key, compiler, request)
                 if value.error or value.is_late:
                     capture = Kept(value=value, key=key)
                 else:
@@ -421,7 +411,7 @@ class CapturedFrontEnd(FrontEnd):
         """
         message = {**message, "key": record.key, "limits": bench.limits.message()}
         key, compiler, request = launch.capture.key, launch.compiler, launch.request
-        sessions = self.sessions_of(bench)
+        sessions = sessions_of(bench)
         async with bench.slot(alone=alone):
             if launch.capture.cached:
                 # The launch code runs again, and must come to the same launch.

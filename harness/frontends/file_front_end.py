@@ -11,10 +11,9 @@ from pathlib import Path
 
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
 from harness.frontends.base import FrontEnd
-from harness.frontends.bench import Kept, Sessions, Workbench, content_key
+from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
-from harness.io.processes.hub import Hub
 from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.outcome import Capture, LaunchFacts, Lowering
 from harness.values.toolchain import Assembler
@@ -93,9 +92,6 @@ class FileFrontEnd(FrontEnd):
             InfrastructureError: the compiler could not be run.
         """
         raise NotImplementedError
-
-    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
-        return Sessions()
 
     def launches_of(self, place: CapturePlace) -> list[LaunchFacts]:
         """One launch for each config."""

@@ -17,7 +17,7 @@ import msgspec
 from harness.frontends.bench import Workbench
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.launch_code import capture_request, is_unchanged
-from harness.frontends.sessions import JobResult, LaunchCode
+from harness.frontends.sessions import JobResult, LaunchCode, sessions_of
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.machine import require_confinement
@@ -67,7 +67,7 @@ class InterpretedFrontEnd(CapturedFrontEnd):
         # A fork of the server imports the module, which confines itself to the folder.
         capture = {"module": f"{self.module}.{what}", "place": str(folder), "confined": False}
         message = {"op": "compile", "capture": capture, "limits": limits.message()}
-        return await self.sessions_of(bench).run_job(compiler, message)
+        return await sessions_of(bench).run_job(compiler, message)
 
     async def compare_configs(
         self,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, cast
 
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
-from harness.frontends.bench import Sessions, Workbench
+from harness.frontends.bench import Workbench
 from harness.frontends.plan import CapturePlace, Plan
+from harness.frontends.sessions import LaunchSessions
 from harness.io.processes.hub import Hub
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Repro
@@ -26,7 +27,7 @@ from harness.values.toolchain import NVCC, PTX, TRITON, Compiler, name_kind
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from harness.frontends.captured_front_end import FileForm
+    from harness.frontends.captured_front_end import CapturedFrontEnd, FileForm
     from harness.frontends.interpreting import InterpretedFrontEnd
 
 GROUP = "kernel_triage.front_ends"
@@ -187,24 +188,11 @@ def front_ends() -> list[FrontEnd]:
     return [front_end(kind) for kind in kinds()]
 
 
-class OpenSessions(Sessions):
-    """The living captures of one run, those of each front end by its kind."""
+class OpenSessions(LaunchSessions):
+    """The living captures of one run, whatever their compilers."""
 
     def __init__(self, hub: Hub, *, timeout: float, memory: int = 0) -> None:
-        self._hub = hub
-        self._timeout = timeout
-        self._memory = memory
-        self._of: dict[str, Sessions] = {}
+        def program(compiler: Compiler) -> tuple[list[str], dict[str, str]]:
+            return cast("CapturedFrontEnd", front_end(compiler.kind)).program(compiler)
 
-    def of(self, kind: str) -> Sessions:
-        """Those of one front end."""
-        if kind not in self._of:
-            sessions = front_end(kind).open_sessions
-            self._of[kind] = sessions(self._hub, timeout=self._timeout, memory=self._memory)
-        return self._of[kind]
-
-    async def close(self, key: str) -> None:
-        """End one session, if it is open."""
-        # While one is closed, another capture may open those of its kind.
-        for sessions in list(self._of.values()):
-            await sessions.close(key)
+        super().__init__(hub, program, timeout=timeout, memory=memory)

@@ -172,8 +172,8 @@ class LaunchSessions(Sessions):
     """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
 
     `program` gives what the server of a compiler runs, to which a socket and a name are added, and
-    its variables. Launch code may take `capture_timeout`
-    seconds and `capture_memory` bytes (0: most of the machine's), with all that it starts.
+    its variables. Launch code may take `timeout` seconds and `memory` bytes (0: most of the
+    machine's), with all that it starts.
     """
 
     def __init__(
@@ -181,15 +181,15 @@ class LaunchSessions(Sessions):
         hub: Hub,
         program: Callable[[Compiler], tuple[list[str], dict[str, str]]],
         *,
-        capture_timeout: float,
-        capture_memory: int = 0,
+        timeout: float,
+        memory: int = 0,
     ) -> None:
         self._hub = hub
         self._program = program
-        self._capture_timeout = capture_timeout
+        self._capture_timeout = timeout
         most = memory_of_children()
-        self._capture_memory = capture_memory or most
-        self._values_memory = capture_memory or min(most, _VALUES_MEMORY)
+        self._capture_memory = memory or most
+        self._values_memory = memory or min(most, _VALUES_MEMORY)
         self._servers: dict[Compiler, asyncio.Task[Peer]] = {}
         self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
@@ -366,6 +366,12 @@ class LaunchSessions(Sessions):
         await session.peer.close()
         await asyncio.wait({session.ended}, timeout=_GOODBYE_SECONDS)
         self._hub.drop_folder(session.folder)
+
+
+def sessions_of(bench: Workbench) -> LaunchSessions:
+    """The living captures of a bench, whose front ends run launch code."""
+    assert isinstance(bench.sessions, LaunchSessions)
+    return bench.sessions
 
 
 # Launch code that has values makes tensors as large as those of a GPU.

@@ -24,7 +24,7 @@ from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
-from harness.frontends.registry import plan_launch
+from harness.frontends.registry import OpenSessions, plan_launch
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
@@ -50,7 +50,7 @@ async def workbench(home: Path) -> AsyncIterator[Workbench]:
             yield Workbench(
                 hub=hub,
                 store=store,
-                sessions=TRITON_FRONT_END.open_sessions(hub, timeout=120, memory=0),
+                sessions=OpenSessions(hub, timeout=120, memory=0),
                 jobs=options.workers,
                 limits=options.limits,
             )

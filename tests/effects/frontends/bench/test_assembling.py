@@ -18,7 +18,7 @@ from harness.frontends.assemble import inspect_cubin
 from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
 from harness.frontends.bench import Workbench, has_died, still_valid
 from harness.frontends.readings import read_stored
-from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.registry import OpenSessions
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.judging.ptxas.cubin import Cubin, read_cubin
 from harness.store.artifacts import DamagedArtifactError
@@ -70,7 +70,7 @@ class Bench:
                     bench = Workbench(
                         hub=hub,
                         store=store,
-                        sessions=TRITON_FRONT_END.open_sessions(hub, timeout=10, memory=0),
+                        sessions=OpenSessions(hub, timeout=10, memory=0),
                         jobs=2,
                         limits=self.limits,
                         use_cache=self.use_cache,

@@ -12,7 +12,7 @@ from test_sessions import KERNELS, Children, children
 
 from harness.cells.repros.launch_files import launches_of_script
 from harness.frontends.plan import raised_words
-from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.registry import OpenSessions
 from harness.io.children.launch_code import TESTS
 from harness.io.toolchains.install import installed_triton
 from harness.values.kernel import Repro
@@ -148,7 +148,7 @@ def test_values_that_take_too_long_end_the_capture_where_it_ended_without(
     children: Children,
 ) -> None:
     request = children.request("values.py", "launch_endless", 80)
-    short = TRITON_FRONT_END.open_sessions(children.hub, timeout=6, memory=0)
+    short = OpenSessions(children.hub, timeout=6, memory=0)
     short._servers = children.sessions._servers
     capture = children.do(short.capture("endless", installed_triton(), request))
     assert [record.config["BLOCK"] for record in capture.records] == [64]

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from harness.frontends import sessions
 from harness.frontends.bench import Workbench
+from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import CaptureRequest, LaunchCode, LaunchSessions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import Hub, ResourceLimits
@@ -41,7 +42,7 @@ ROOMY = ResourceLimits(timeout=120, memory=4 << 30)
 CAPTURE_SECONDS = 60.0
 
 
-open_sessions = partial(TRITON_FRONT_END.open_sessions, timeout=CAPTURE_SECONDS, memory=0)
+open_sessions = partial(OpenSessions, timeout=CAPTURE_SECONDS, memory=0)
 
 
 def lower(
@@ -304,7 +305,7 @@ def test_launch_code_that_takes_its_process_down(
 def test_launch_code_that_never_ends_or_eats_memory(children: Children) -> None:
     request = children.request("trouble.py", "launch_loop", 80)
     server = children.sessions._servers
-    small = TRITON_FRONT_END.open_sessions(children.hub, timeout=3, memory=900 << 20)
+    small = OpenSessions(children.hub, timeout=3, memory=900 << 20)
     small._servers = server
     error = children.do(small.capture("loop", installed_triton(), request)).error
     assert error.message.startswith("the launch code did not end within 3 s; it may compute")

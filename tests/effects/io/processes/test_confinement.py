@@ -20,7 +20,7 @@ import pytest
 from msgspec.structs import replace
 from test_sessions import KERNELS, ROOMY, Children
 
-from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.registry import OpenSessions
 from harness.io.processes.hub import Hub, run_tool
 from harness.io.processes.machine import confinement_words, held_parts
 from harness.io.toolchains.install import installed_triton
@@ -48,7 +48,7 @@ def children() -> Iterator[Children]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     hub = Hub()
-    made = Children(loop, hub, TRITON_FRONT_END.open_sessions(hub, timeout=60, memory=0))
+    made = Children(loop, hub, OpenSessions(hub, timeout=60, memory=0))
     made.do(hub.__aenter__())
     made.capture("hostile.py", "launch_own_folder")
     os.environ.clear()
