@@ -8,15 +8,13 @@ fresh one, and that counts. This process never touches the GPU.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import select
 import signal
-import struct
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from harness.run.gpu.device.contents import Contents, PackError
@@ -24,12 +22,10 @@ from harness.run.gpu.device.driver import DriverError, GpuDriver
 from harness.run.gpu.device.execute import execute_case
 from harness.run.gpu.device.timing import time_cases
 
-_HEAD = struct.Struct("<II")
 _START_SECONDS = 120.0
 # For loading a cubin, and copying what it gets: beside the limit, which is the kernel's.
 _PREPARING_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
-_CHUNK = 1 << 20
 
 
 class GpuMissingError(Exception):
@@ -39,9 +35,12 @@ class GpuMissingError(Exception):
 class _Worker:
     """A process as its parent sees it; `done` counts the cases that it has finished."""
 
-    def __init__(self, pid: int, jobs: int, answers: int) -> None:
-        self.pid, self.jobs, self.answers = pid, jobs, answers
-        self.received = bytearray()
+    def __init__(self, path: str) -> None:
+        self.pipe, theirs = Pipe()
+        given = (path, theirs, os.getpid())
+        self.process = get_context("fork").Process(target=_serve, args=given, daemon=True)
+        self.process.start()
+        theirs.close()
         # What it is at: a case, or the cases that it times.
         self.case: int | None = None
         self.timed: list[int] = []
@@ -49,21 +48,6 @@ class _Worker:
         self.done = 0
         self.until = time.monotonic() + _START_SECONDS
         self.finished: list[tuple[dict[str, Any], dict[str, bytes]]] = []
-
-    def messages(self) -> Iterator[tuple[dict[str, Any], dict[str, bytes]]]:
-        """Whole messages among what was received."""
-        while len(self.received) >= _HEAD.size:
-            text, more = _HEAD.unpack_from(self.received)
-            behind = _HEAD.size + text + more
-            if len(self.received) < behind:
-                return
-            message = json.loads(bytes(self.received[_HEAD.size : _HEAD.size + text]))
-            at, blobs = _HEAD.size + text, {}
-            for sha256, size in message.pop("blobs"):
-                blobs[sha256] = bytes(self.received[at : at + size])
-                at += size
-            del self.received[:behind]
-            yield message, blobs
 
 
 class GpuPool:
@@ -103,7 +87,7 @@ class GpuPool:
         busy = sum(worker.case is not None for worker in self._workers)
         count = min(self._size, busy + len(self._waiting)) if self.facts else 1
         while len(self._workers) < count:
-            self._workers.append(self._start())
+            self._workers.append(_Worker(self._pack.path))
         for worker in list(self._workers):
             if self._is_idle(worker):
                 self._give(worker)
@@ -115,10 +99,10 @@ class GpuPool:
         numbers = [number for number in group if number not in self._troubled]
         if not numbers:
             return
-        worker = self._start()
+        worker = _Worker(self._pack.path)
         self._workers.append(worker)
         worker.timed, worker.case = numbers, numbers[0]
-        os.write(worker.jobs, json.dumps(numbers).encode() + b"\n")
+        worker.pipe.send(numbers)
         while worker in self._workers and worker.case is not None:
             self._listen()
 
@@ -130,47 +114,26 @@ class GpuPool:
                 self._waiting.append(number)
                 continue
             worker.case, worker.until = number, time.monotonic() + _PREPARING_SECONDS
-            os.write(worker.jobs, b"%d\n" % number)
+            worker.pipe.send(number)
             return
         if self._waiting:
             # All that is left wants a fresh process.
             self._end(worker)
 
-    def _start(self) -> _Worker:
-        take, jobs = os.pipe()
-        answers, give = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                for worker in self._workers:
-                    os.close(worker.jobs)
-                    os.close(worker.answers)
-                os.close(jobs)
-                os.close(answers)
-                _serve(self._pack.path, take, give, parent)
-            finally:
-                os._exit(1)
-        os.close(take)
-        os.close(give)
-        return _Worker(pid, jobs, answers)
-
     def _listen(self) -> None:
         deadlines = [worker.until for worker in self._workers if not self._is_idle(worker)]
         if not deadlines:
             return
-        wait = max(0.0, min(deadlines) - time.monotonic())
-        ready, _, _ = select.select([worker.answers for worker in self._workers], [], [], wait)
+        pipes = [worker.pipe for worker in self._workers]
+        ready = wait(pipes, max(0.0, min(deadlines) - time.monotonic()))
         for worker in list(self._workers):
-            if worker.answers in ready:
-                data = os.read(worker.answers, _CHUNK)
-                worker.received += data
-                for message, blobs in worker.messages():
-                    self._take(worker, message, blobs)
-                if not data:
+            if worker.pipe in ready:
+                try:
+                    answer = worker.pipe.recv()
+                except (EOFError, OSError):
                     self._lost(worker)
+                else:
+                    self._take(worker, *answer)
             elif not self._is_idle(worker) and time.monotonic() > worker.until:
                 self._late(worker)
 
@@ -239,15 +202,13 @@ class GpuPool:
 
     def _lost(self, worker: _Worker) -> None:
         """A process is gone: what it was at is its case's doing."""
-        if worker not in self._workers:
-            return
         if worker.case is None:
             self._end(worker)
             if not self.facts:
                 raise GpuMissingError("the process that asks for a GPU ended without an answer")
             return
-        status = self._end(worker)
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = self._end(worker)
+        number = -code if code < 0 else None
         died = {"case": worker.case, "run": None, "status": "died", "signal": number}
         worker.finished.append((died, {}))
         self._finish(worker)
@@ -262,20 +223,17 @@ class GpuPool:
         self._finish(worker)
 
     def _end(self, worker: _Worker) -> int:
-        """Kill a process, if it is there still; how it ended."""
-        if worker not in self._workers:
-            return 0
-        self._workers.remove(worker)
-        os.close(worker.jobs)
-        os.close(worker.answers)
-        ended, status = os.waitpid(worker.pid, os.WNOHANG)
-        if not ended:
-            os.kill(worker.pid, signal.SIGKILL)
-            _, status = os.waitpid(worker.pid, 0)
-        return status
+        """Kill a process, if it is there still; its exit code, negative for a signal."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+            worker.pipe.close()
+        if worker.process.exitcode is None:
+            worker.process.kill()
+            worker.process.join()
+        return worker.process.exitcode or 0
 
 
-def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
+def _serve(path: str, pipe: Connection, parent: int) -> None:
     """What a process does: one case after the other, until there are no more."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -284,9 +242,9 @@ def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         gpu = GpuDriver()
-        _send(answers, {"gpu": gpu.facts()})
+        pipe.send(({"gpu": gpu.facts()}, {}))
     except DriverError as error:
-        _send(answers, {"broken": str(error)})
+        pipe.send(({"broken": str(error)}, {}))
         return
     # A file of its own: a position in a shared one would be everybody's.
     pack = Contents(path)
@@ -294,37 +252,20 @@ def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
     loaded: dict[str, ctypes.c_void_p] = {}
 
     def begin() -> None:
-        _send(answers, {"status": "launched"})
+        pipe.send(({"status": "launched"}, {}))
 
-    with os.fdopen(jobs) as lines:
-        for line in lines:
-            number = json.loads(line)
-            if isinstance(number, list):
-                _serve_timing(gpu, pack, number, begin, answers)
-                continue
+    while True:
+        number = pipe.recv()
+        if isinstance(number, list):
+            # What the driver says where it times none is said for all that have no time.
+            try:
+                for message in time_cases(gpu, pack, number, begin):
+                    pipe.send((message, {}))
+            except (DriverError, PackError) as error:
+                pipe.send(({"status": "failed", "words": str(error)}, {}))
+        else:
             for message, blobs in execute_case(gpu, pack, number, begin, loaded):
                 fresh = {name: data for name, data in blobs.items() if name not in sent}
                 sent.update(fresh)
-                _send(answers, message, fresh)
-            _send(answers, {"status": "next"})
-
-
-def _serve_timing(
-    gpu: GpuDriver, pack: Contents, numbers: list[int], begin: Callable[[], None], answers: int
-) -> None:
-    """Time these cases; what the driver says where it does not, for all that have no time."""
-    try:
-        for message in time_cases(gpu, pack, numbers, begin):
-            _send(answers, message)
-    except (DriverError, PackError) as error:
-        _send(answers, {"status": "failed", "words": str(error)})
-    _send(answers, {"status": "next"})
-
-
-def _send(pipe: int, message: dict[str, Any], blobs: dict[str, bytes] | None = None) -> None:
-    blobs = blobs or {}
-    named = {**message, "blobs": [(name, len(data)) for name, data in blobs.items()]}
-    text = json.dumps(named).encode()
-    data = b"".join(blobs.values())
-    with os.fdopen(os.dup(pipe), "wb") as file:
-        file.write(_HEAD.pack(len(text), len(data)) + text + data)
+                pipe.send((message, fresh))
+        pipe.send(({"status": "next"}, {}))
