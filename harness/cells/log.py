@@ -493,8 +493,10 @@ def _sentences(log: _Log) -> Iterator[Clue]:
         at, line = number + 1, log.line(number)
         if match := TRITON_OVERFLOW.search(line):
             resource, used, limit = match[1], int(match[2]), int(match[3])
-            gpus = [sm for sm in KNOWN_CAPABILITIES if resource == "shared memory"]
-            same = [f"sm_{sm}" for sm in gpus if _most_shared(sm) == limit]
+            gpus = map(limits_of, KNOWN_CAPABILITIES if resource == "shared memory" else ())
+            same = [
+                f"sm_{gpu.capability}" for gpu in gpus if gpu and gpu.max_shared_per_block == limit
+            ]
             whose = f", that of {', '.join(same)}" if same else ""
             unit = " B" if resource == "shared memory" else ""
             words = (
@@ -516,11 +518,6 @@ def _sentences(log: _Log) -> Iterator[Clue]:
                 file, line = match["file"], match["line"]
                 place = f" ({_module_of(file)}, line {line})" if file else ""
                 yield Clue(line=at, words=f"pass {match['name']} fails{place}")
-
-
-def _most_shared(capability: int) -> int | None:
-    limits = limits_of(capability)
-    return limits.max_shared_per_block if limits else None
 
 
 def _errors(log: _Log) -> Iterator[LoggedError]:

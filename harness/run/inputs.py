@@ -568,9 +568,6 @@ _MAP_ELEMENTS = (
 _TF32 = 11
 _SWIZZLES = (0, 32, 64, 128)
 
-Signature = object
-"""A type of Triton's signature: a text, or a list of them for a tuple."""
-
 
 def bind(
     variant: LaunchVariant, metadata: Mapping[str, object], entry: Entry
@@ -635,8 +632,8 @@ class _Binder:
         place = len(self.arguments)
         return self.entry.parameters[place] if place < len(self.entry.parameters) else None
 
-    def take(self, argument: Argument, kind: Signature) -> None:
-        """Pass one argument of this type of the signature."""
+    def take(self, argument: Argument, kind: object) -> None:
+        """Pass one argument; `kind` is its type in the signature, for a tuple a list of types."""
         if isinstance(kind, Sequence) and not isinstance(kind, str):
             if argument.kind is not ArgumentKind.TUPLE or len(argument.items) != len(kind):
                 raise EntryError(f"{argument.name} is not a tuple of {len(kind)}")
@@ -647,7 +644,11 @@ class _Binder:
         if text.startswith("tensordesc"):
             self._take_descriptor(argument)
         elif text.startswith("*"):
-            self._pass(argument.name, _POINTER_BYTES, _address(argument))
+            if argument.kind not in (ArgumentKind.TENSOR, ArgumentKind.NONE):
+                raise EntryError(f"{argument.name} is a pointer to the kernel, and no tensor here")
+            is_null = argument.kind is ArgumentKind.NONE
+            address = Passed() if is_null else _base(argument)
+            self._pass(argument.name, _POINTER_BYTES, address)
         elif text != "constexpr":
             raw = _scalar(argument, text)
             self._pass(argument.name, len(raw), Passed(scalar=raw))
@@ -705,14 +706,6 @@ def cluster_of(metadata: Mapping[str, object]) -> tuple[int, int, int]:
         return x, y, z
     count = metadata.get("num_ctas")
     return (count if isinstance(count, int) else 1), 1, 1
-
-
-def _address(argument: Argument) -> Passed:
-    if argument.kind is ArgumentKind.NONE:
-        return Passed()
-    if argument.kind is not ArgumentKind.TENSOR:
-        raise EntryError(f"{argument.name} is a pointer to the kernel, and no tensor here")
-    return _base(argument)
 
 
 def _base(argument: Argument) -> Passed:

@@ -173,24 +173,20 @@ def judge(evidence: RunEvidence) -> Judgement:
             signature=signature_of(VerdictKind.HANG, fault_identity(fault)),
         )
         return _of_sample(hang, stuck)
-    judgement = _judge_all(
-        replace(evidence, ran=tuple(ran for ran in evidence.ran if ran is not stuck))
-    )
+    evidence = replace(evidence, ran=tuple(ran for ran in evidence.ran if ran is not stuck))
+    sample = next((ran for ran in evidence.runs if ran.is_sample), None)
+    if sample:
+        # Of a sample of its programs, no more than it shows.
+        sampled = (trusted for trusted in launch.trusted if trusted.is_sampled)
+        judgement = _of_sample(_judge(evidence.held_to(*sampled)), sample)
+    else:
+        judgement = _judge(evidence)
     if launch.resident and judgement.verdict.is_fine_run and not (stuck and stuck.is_sample):
         words = f"it ends with {launch.resident:,} of {launch.blocks:,} blocks at once, too"
         if stuck:
             words = f"a grid hangs that does not fit as a whole: {fault_words(stuck.faults[0])}"
         judgement = replace(judgement, reason=f"{judgement.reason}; {words}")
     return judgement
-
-
-def _judge_all(evidence: RunEvidence) -> Judgement:
-    """Of a sample of its programs, no more than it shows."""
-    sample = next((ran for ran in evidence.runs if ran.is_sample), None)
-    if sample is None:
-        return _judge(evidence)
-    sampled = (trusted for trusted in evidence.launch.trusted if trusted.is_sampled)
-    return _of_sample(_judge(evidence.held_to(*sampled)), sample)
 
 
 def _of_sample(judgement: Judgement, sample: Ran) -> Judgement:
@@ -206,7 +202,10 @@ def _of_sample(judgement: Judgement, sample: Ran) -> Judgement:
 
 def _judge(evidence: RunEvidence) -> Judgement:
     all_races = [race for ran in evidence.ran for race in ran.races]
-    early = _not_run(evidence) or _fault(evidence)
+    early = _fault(evidence)
+    refusal = next((ran.refusal for ran in evidence.runs if ran.refusal), evidence.problem)
+    if refusal and not early:
+        early = Judgement(verdict=VerdictKind.NOT_RUN, reason=refusal)
     if early:
         return replace(early, races=race_facts(all_races))
     results = _results(evidence)
@@ -242,14 +241,6 @@ def _judge(evidence: RunEvidence) -> Judgement:
             words = f"{lanes}: whichever stays, values differ by rounding at most"
         judgement = replace(judgement, reason=f"{judgement.reason}; {words}")
     return replace(judgement, races=races)
-
-
-def _not_run(evidence: RunEvidence) -> Judgement | None:
-    refusal = next((ran.refusal for ran in evidence.runs if ran.refusal), None)
-    reason = refusal or evidence.problem
-    if reason and not any(ran.faults for ran in evidence.runs):
-        return Judgement(verdict=VerdictKind.NOT_RUN, reason=reason)
-    return None
 
 
 def _fault(evidence: RunEvidence) -> Judgement | None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -538,11 +537,6 @@ def launch_with(
     notes: list[str] = []
     if inputs.launch:
         return _as_written(inputs.launch, entry, inputs.folder, store), notes
-    return _as_named(text, entry, inputs, store, notes), notes
-
-
-def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: list[str]) -> Launch:
-    """A launch as options say it; `notes` gets what is guessed."""
     if inputs.block and entry.block not in (None, inputs.block):
         sizes = ",".join(map(str, entry.block or ()))
         raise UsageError(f"--block: {entry.name} wants blocks of {sizes} (.reqntid)")
@@ -595,12 +589,13 @@ def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: l
         buffers=tuple(buffers),
         arguments=tuple(arguments),
     )
-    return Launch(
+    launch = Launch(
         emulation=emulation,
         tensors=tuple(tensors),
         trusted=_expected(inputs, tensors, store),
         emulator_is_right=("", EMULATED) in inputs.expected,
     )
+    return launch, notes
 
 
 def _as_written(written: PtxLaunch, entry: Entry, folder: Path, store: Store) -> Launch:
@@ -636,7 +631,7 @@ def _expected(inputs: RawInputs, tensors: Sequence[Argument], store: Store) -> t
 
 
 def _values(words: BufferWords, number: int, folder: Path) -> Array:
-    """What a buffer holds at the start.
+    """What a buffer holds at the start; random numbers are the same in every run.
 
     Raises:
         UsageError: a file that does not fit, or a value that is none.
@@ -648,7 +643,12 @@ def _values(words: BufferWords, number: int, folder: Path) -> Array:
     if not words.fill:
         return np.zeros(words.count, kind)
     if words.fill == "random":
-        return _random(kind, words.count, number)
+        draw = np.random.default_rng(_SEED + number)
+        if kind.kind == "b":
+            return draw.integers(0, 2, words.count).astype(kind)
+        if kind.kind in "iu":
+            return np.frombuffer(draw.bytes(words.count * kind.itemsize), kind)
+        return draw.standard_normal(words.count).astype(kind)
     bits = np.dtype(f"u{kind.itemsize}")
     try:
         if words.fill.lower().startswith("0x"):
@@ -659,16 +659,6 @@ def _values(words: BufferWords, number: int, folder: Path) -> Array:
         raise UsageError(
             f"--buffer {words}: {words.fill!r} is not a value of {words.type}, `random` or FILE.npy"
         ) from error
-
-
-def _random(kind: np.dtype[Any], count: int, number: int) -> Array:
-    """The same numbers in every run: normal ones, or for integers any bits."""
-    draw = np.random.default_rng(_SEED + number)
-    if kind.kind == "b":
-        return draw.integers(0, 2, count).astype(kind)
-    if kind.kind in "iu":
-        return np.frombuffer(draw.bytes(count * kind.itemsize), kind)
-    return draw.standard_normal(count).astype(kind)
 
 
 def _from_file(words: BufferWords, path: Path) -> Array:

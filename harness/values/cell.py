@@ -43,16 +43,12 @@ class LaunchLabel(msgspec.Struct, frozen=True, kw_only=True):
         return ":".join([self.name, *([",".join(self.overrides)] if self.overrides else [])])
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> LaunchLabel:
         """What a stored result's label says; any text is some label."""
-        return _parse(text)
-
-
-@lru_cache(maxsize=4096)
-def _parse(text: str) -> LaunchLabel:
-    name, overrides, number = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr]
-    words = _NEXT_OVERRIDE.split(overrides) if overrides else ()
-    return LaunchLabel(name=name, overrides=tuple(words), number=int(number or 1))
+        name, overrides, number = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr]
+        words = _NEXT_OVERRIDE.split(overrides) if overrides else ()
+        return cls(name=name, overrides=tuple(words), number=int(number or 1))
 
 
 class CellId(msgspec.Struct, frozen=True, kw_only=True):

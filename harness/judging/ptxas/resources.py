@@ -29,8 +29,12 @@ def combine(
     """The needs of `entry`; `metadata` is empty for raw PTX."""
     usage = log.function(entry)
     called = log.called_by(entry)
-    image = next((e for e in cubin.entries if e.name == entry), None) if cubin else None
+    image = cubin.entry(entry) if cubin else None
     static = _first(usage and usage.static_shared, image and image.static_shared)
+    stacks = (
+        *((usage.stack, usage.cumulative_stack) if usage else ()),
+        *((image.stack, image.max_stack) if image else ()),
+    )
     dynamic = _integer(metadata.get("shared"))
     tmem = _integer(metadata.get("tmem_size"))
     return Resources(
@@ -38,12 +42,8 @@ def combine(
         spill_stores=_total([function.spill_stores for function in (usage, *called) if function]),
         spill_loads=_total([function.spill_loads for function in (usage, *called) if function]),
         spilling_callees=tuple(function.name for function in called if function.spill_stores),
-        stack=_most(
-            usage and usage.stack,
-            usage and usage.cumulative_stack,
-            image and image.stack,
-            image and image.max_stack,
-        ),
+        # The largest one that is known: a frame alone leaves out what is called.
+        stack=max((stack for stack in stacks if isinstance(stack, int)), default=None),
         static_shared=static,
         shared=static if dynamic is None else dynamic + (static or 0),
         # From sm_90 on the log has none: silence is not 0, the cubin knows.
@@ -64,11 +64,6 @@ def _first(*values: object) -> int | None:
 def _total(numbers: Sequence[int | None]) -> int | None:
     counts = [number for number in numbers if number is not None]
     return sum(counts) if numbers and len(counts) == len(numbers) else None
-
-
-def _most(*values: object) -> int | None:
-    """The largest one that is known: a frame alone leaves out what is called."""
-    return max((value for value in values if isinstance(value, int)), default=None)
 
 
 def _integer(value: object) -> int | None:

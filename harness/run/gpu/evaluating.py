@@ -139,10 +139,7 @@ async def ask_gpu(
         assert way.place is not None
         runs = f", {gpu_batch.repeats} runs each" if gpu_batch.on == GPU else ""
         tell(f"{len(gpu_batch.carried)} cubins{runs}, on {way.place.name}")
-        answers = await way.place.answers(bench, gpu_batch)
-        return _report(
-            store, gpu_batch, answers, await judge_batch(bench, gpu_batch, answers, tell)
-        )
+        return await _report(bench, gpu_batch, await way.place.answers(bench, gpu_batch), tell)
 
 
 async def import_results(
@@ -156,9 +153,7 @@ async def import_results(
     gpu_batch = find_gpu_batch(store, head_of_file(path))
     answers = read_results(path, gpu_batch, store.artifacts.get)
     async with at_bench(store, options) as bench:
-        return _report(
-            store, gpu_batch, answers, await judge_batch(bench, gpu_batch, answers, tell)
-        )
+        return await _report(bench, gpu_batch, answers, tell)
 
 
 async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str], None]) -> GpuBatch:
@@ -233,9 +228,12 @@ async def _with_selection(
         yield gpu_batch
 
 
-def _report(
-    store: Store, gpu_batch: GpuBatch, answers: Answers, results: Sequence[Executed]
+async def _report(
+    bench: Workbench, gpu_batch: GpuBatch, answers: Answers, tell: Callable[[str], None]
 ) -> RunReport:
+    """Judge what came back, and keep it."""
+    results = await judge_batch(bench, gpu_batch, answers, tell)
+    store = bench.store
     number = store.begin_run(gpu_batch.command)
     for executed in results:
         keep_execution(store, number, executed)
