@@ -336,7 +336,7 @@ async def hold_beside(results: Sequence[Path], rows: Path) -> None:
                         ran=(),
                         contents={**contents, **sass.blobs, **gpu.blobs},
                     )
-                    both = gpu.measured(number, case.words), sass.measured(number, case.words)
+                    both = gpu.measured[number], sass.measured[number]
                     verdict, reason = nearness(evidence, *both)
                     version, _, flags = case.cell.ptxas.partition(",")
                     row = {

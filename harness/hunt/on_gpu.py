@@ -168,7 +168,7 @@ class _CubinResults:
 
 
 def _read_left(answers: Answers, number: int) -> _CubinResults:
-    runs = answers.runs.get(number, [])
+    runs = answers.measured[number].runs
     for run in runs:
         words = " ".join(filter(None, (run.name, run.words)))
         if run.status == "refused":

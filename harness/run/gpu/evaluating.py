@@ -240,7 +240,7 @@ async def _report(
     store.finish_run(number)
     notes: tuple[str, ...] = ()
     if not answers.is_whole:
-        count = len(answers.runs)
+        count = sum(bool(measured.runs) for measured in answers.measured)
         notes = (
             f"the results were cut off: {count} of {len(gpu_batch.carried)} cubins were launched",
         )
@@ -280,11 +280,11 @@ async def judge_batch(
     bench: Workbench, gpu_batch: GpuBatch, answers: Answers, tell: Callable[[str], None]
 ) -> list[Executed]:
     """Judge every case that was asked for, in their order."""
-    carried = gpu_batch.carried
 
     async def judged(index: int, launch: Launch) -> list[_Judged]:
-        numbers = [number for number, case in enumerate(carried) if case.launch == index]
-        measured = [answers.measured(number, carried[number].words) for number in numbers]
+        pairs = zip(gpu_batch.carried, answers.measured, strict=True)
+        own = [(case, measured) for case, measured in pairs if case.launch == index]
+        measured = [one for _, one in own]
         if launch.digest:
             ptx = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
             buffers = launch.emulation.buffers
@@ -292,8 +292,7 @@ async def judge_batch(
         else:
             referee = await _referee(bench, launch, answers, measured, tell)
             judgements = list(map(referee.judge, measured))
-        cases = [carried[number] for number in numbers]
-        return list(zip(cases, measured, judgements, strict=True))
+        return [(*pair, judgement) for pair, judgement in zip(own, judgements, strict=True)]
 
     parts = await in_parallel(judged(*pair) for pair in enumerate(gpu_batch.launches))
     results = {
@@ -405,7 +404,7 @@ def _executed(case: BatchCase, judgement: Judgement, gpu: GpuFacts, measured: Me
         time_ms=time_of(times.ms, times.sm_mhz) if times else None,
         time_samples=times.ms if times else (),
         sm_mhz=times.sm_mhz if times else (),
-        sanitizers=measured.checks,
+        sanitizers=tuple(measured.checks),
         compiled=case.compiled,
     )
     return Executed.of(row, case.compiled, judgement.signature, case.evidence)

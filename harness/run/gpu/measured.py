@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,21 +80,21 @@ class GpuTimes:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Measured:
     """The runs of one cubin; `words` name its ptxas and flags, `checks` come from sanitizers.
 
-    `on` says what executed it, `instructions` how many (of all threads, in all runs), and `problem`
-    why it could not be executed.
+    `on` says what executed it, `instructions` how many (of all threads, in all runs) where they
+    were counted, and `problem` why it could not be executed.
     """
 
     words: str
     on: str = GPU
     instructions: int | None = None
     problem: str | None = None
-    runs: tuple[GpuRun, ...] = ()
+    runs: Sequence[GpuRun] = ()
     times: GpuTimes | None = None
-    checks: tuple[SanitizerFacts, ...] = ()
+    checks: Sequence[SanitizerFacts] = ()
 
     @property
     def how(self) -> str:

@@ -155,34 +155,22 @@ class _Line(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, kw_only=True)
 class Answers:
-    """The runs and times of each case, what sanitizers say of it, and bytes by sha256.
+    """What was measured of each case that a batch carries, and bytes by sha256.
 
-    `is_whole`: everything has been executed. `on` says by what, `instructions` how many where they
-    were counted, and `problems` what could not be. `cpu` are the seconds that the command took.
+    `is_whole`: everything has been executed. `cpu` are the seconds that the command took.
     """
 
     gpu: GpuFacts
-    on: str = GPU
-    instructions: dict[int, int] = field(default_factory=dict)
-    problems: dict[int, str] = field(default_factory=dict)
-    runs: dict[int, list[GpuRun]] = field(default_factory=dict)
-    times: dict[int, GpuTimes] = field(default_factory=dict)
-    checks: dict[int, list[SanitizerFacts]] = field(default_factory=dict)
+    measured: list[Measured]
     blobs: dict[str, bytes] = field(default_factory=dict)
     is_whole: bool = False
     cpu: float = 0.0
 
-    def measured(self, number: int, words: str) -> Measured:
-        """What was said of a case; `words` as in `Measured`."""
-        return Measured(
-            words=words,
-            on=self.on,
-            instructions=self.instructions.get(number),
-            problem=self.problems.get(number),
-            runs=tuple(self.runs.get(number, ())),
-            times=self.times.get(number),
-            checks=tuple(self.checks.get(number, ())),
-        )
+    @classmethod
+    def of(cls, gpu_batch: GpuBatch, gpu: GpuFacts, on: str = GPU) -> Answers:
+        """Of a batch that is executed `on` this, before anything is known of it."""
+        measured = [Measured(words=case.words, on=on) for case in gpu_batch.carried]
+        return cls(gpu=gpu, measured=measured)
 
 
 def read_answers(
@@ -204,9 +192,8 @@ def read_answers(
         raise UsageError("line 1: the results are of another pack")
     if head.cases != cases:
         raise UsageError(f"line 1: {head.cases} cases; the pack has {cases}")
-    reader = _Reader(
-        gpu_batch=gpu_batch, carried=carried, sizes=sizes, answers=Answers(gpu=head.gpu)
-    )
+    answers = Answers.of(gpu_batch, head.gpu)
+    reader = _Reader(gpu_batch=gpu_batch, carried=carried, sizes=sizes, answers=answers)
     for number, line in enumerate(whole, start=2):
         try:
             reader.take(line)
@@ -270,32 +257,34 @@ class _Reader:
 
     def _time(self, times: GpuTimes) -> None:
         case = times.case
-        if case in self.answers.times:
+        measured = self.answers.measured[case]
+        if measured.times:
             raise UsageError(f"case {case} has been timed already")
         if len(times.ms) > self.gpu_batch.samples or not all(0 <= ms < _LONGEST for ms in times.ms):
             raise UsageError(f"case {case}: no times of {self.gpu_batch.samples} runs")
         if not all(0 < mhz < _FASTEST for mhz in times.sm_mhz):
             raise UsageError(f"case {case}: no clock has these frequencies")
-        self.answers.times[case] = times
+        measured.times = times
 
     def _check(self, case: int, check: SanitizerFacts) -> None:
-        checks = self.answers.checks.setdefault(case, [])
-        if check.tool not in TOOLS or any(earlier.tool == check.tool for earlier in checks):
+        measured = self.answers.measured[case]
+        earlier = [one.tool for one in measured.checks]
+        if check.tool not in TOOLS or check.tool in earlier:
             raise UsageError(f"case {case}: no answer of one tool: {check.tool[:20]!r}")
         if (check.errors or 0) < 0 or len(check.words) > _LONGEST_WORDS:
             raise UsageError(f"case {case}: {check.tool} says no such thing")
-        checks.append(check)
+        measured.checks = (*measured.checks, check)
 
     def _run(self, run: GpuRun) -> None:
         launch = self.gpu_batch.launches[self.carried[run.case].launch or 0]
-        runs = self.answers.runs.setdefault(run.case, [])
-        if any(earlier.run is None or earlier.run == run.run for earlier in runs):
+        measured = self.answers.measured[run.case]
+        if any(earlier.run is None or earlier.run == run.run for earlier in measured.runs):
             raise UsageError(f"case {run.case} has come to its end already")
         if (run.run is None) == (run.status == "ended"):
             raise UsageError(f"case {run.case}: {run.status}, and which run it was does not fit")
         if run.status == "ended":
             self._buffers(run, launch)
-        runs.append(run)
+        measured.runs = (*measured.runs, run)
 
     def _buffers(self, run: GpuRun, launch: Launch) -> None:
         sizes = [buffer.size for buffer in launch.emulation.buffers]

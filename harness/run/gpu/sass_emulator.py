@@ -14,7 +14,7 @@ from harness.io.processes.tasks import in_parallel
 from harness.io.toolchains.install import find_nvdisasm
 from harness.run.emulating import emulate
 from harness.run.emulator_jobs import Emulated, Emulation, Ran, RunTrial
-from harness.run.gpu.gpu_batch import GpuBatch
+from harness.run.gpu.gpu_batch import BatchCase, GpuBatch
 from harness.run.gpu.measured import GpuFacts, GpuRun
 from harness.run.gpu.packing import Answers, CubinRunner, place_of
 from harness.run.judging import fault_identity, fault_words
@@ -41,32 +41,30 @@ class SassEmulator(CubinRunner):
             InfrastructureError: nvdisasm or the emulator cannot be started.
             UnusableArtifactError: a cubin or a buffer is damaged.
         """
-        answers = Answers(gpu=_NO_GPU, on=SASS, is_whole=True)
+        answers = Answers.of(gpu_batch, _NO_GPU, SASS)
+        answers.is_whole = True
 
-        async def answer(number: int, cubin: str, emulation: Emulation) -> None:
+        async def answer(number: int, case: BatchCase) -> None:
+            measured, cubin = answers.measured[number], case.cubin or ""
+            emulation = gpu_batch.launches[case.launch or 0].emulation
             if gpu_batch.sanitize:
-                answers.checks[number] = [await check_schedule(bench, cubin, emulation.entry)]
+                measured.checks = [await check_schedule(bench, cubin, emulation.entry)]
             result = await emulate_cubin(bench, cubin, emulation, self.tell)
             if isinstance(result, str):
-                answers.problems[number] = result
+                measured.problem = result
                 return
             _, emulated = result
-            answers.instructions[number] = sum(ran.executed for ran in emulated.runs)
+            measured.instructions = sum(ran.executed for ran in emulated.runs)
             # As on a GPU, one that does not end is the last.
             ends = next((n for n, ran in enumerate(emulated.runs, 1) if not ran.ended), None)
             runs = emulated.runs[:ends]
             if refusal := runs[-1].refusal if ends else emulated.problem:
-                answers.problems[number] = refusal
+                measured.problem = refusal
                 return
-            answers.runs[number] = [_run(number, *pair) for pair in enumerate(runs)]
+            measured.runs = [_run(number, *pair) for pair in enumerate(runs)]
 
-        cases = enumerate(gpu_batch.carried)
-        launches = gpu_batch.launches
-        await in_parallel(
-            answer(number, case.cubin or "", launches[case.launch or 0].emulation)
-            for number, case in cases
-        )
-        runs = itertools.chain(*answers.runs.values())
+        await in_parallel(answer(*pair) for pair in enumerate(gpu_batch.carried))
+        runs = itertools.chain(*(measured.runs for measured in answers.measured))
         names = {sha256 for run in runs for sha256 in run.buffers}
         answers.blobs = {sha256: bench.store.artifacts.get(sha256) for sha256 in names}
         return answers

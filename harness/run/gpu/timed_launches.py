@@ -120,10 +120,9 @@ def imported_times(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch
 def _timed(gpu_batch: GpuBatch, answers: Answers, store: Store) -> dict[str, TimedLaunch]:
     launches: dict[str, TimedLaunch] = {}
     times = []
-    for number, case in enumerate(gpu_batch.carried):
+    for case, measured in zip(gpu_batch.carried, answers.measured, strict=True):
         assert case.cubin is not None
         assert case.launch is not None
-        measured = answers.measured(number, case.words)
         timed = _timed_launch(measured, gpu_batch.launches[case.launch], answers.gpu, store)
         launches[case.cubin] = timed
         if timed.time:

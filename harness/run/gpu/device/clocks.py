@@ -7,6 +7,7 @@ Source: NVIDIA, "NVML API Reference". Where the library is missing, nothing is k
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 _LIBRARY = "libnvidia-ml.so.1"
 _SM = 1
@@ -15,35 +16,31 @@ _LONGEST = 80
 
 def driver_version() -> str | None:
     """Of the driver, as `580.159.04`; None where that cannot be read."""
-    try:
-        nvml = ctypes.CDLL(_LIBRARY)
-    except OSError:
-        return None
     text = ctypes.create_string_buffer(_LONGEST)
-    if nvml.nvmlInit_v2() or nvml.nvmlSystemGetDriverVersion(text, _LONGEST):
+    nvml = _opened()
+    if nvml is None or nvml.nvmlSystemGetDriverVersion(text, _LONGEST):
         return None
     return text.value.decode(errors="replace")
 
 
-class SmClock:
-    """The clock of the GPU at a PCI address (`0000:0f:00.0`)."""
+def sm_clock(address: str) -> Callable[[], int | None]:
+    """What reads the clock (MHz) of the GPU at a PCI address (`0000:0f:00.0`); None: it cannot."""
+    nvml, device = _opened(), ctypes.c_void_p()
+    name, found = address.encode(), ctypes.byref(device)
+    if nvml is None or nvml.nvmlDeviceGetHandleByPciBusId_v2(name, found):
+        return lambda: None
 
-    def __init__(self, address: str) -> None:
-        self._nvml: ctypes.CDLL | None = None
-        self._device = ctypes.c_void_p()
-        try:
-            nvml = ctypes.CDLL(_LIBRARY)
-        except OSError:
-            return
-        if nvml.nvmlInit_v2() == 0:
-            find = nvml.nvmlDeviceGetHandleByPciBusId_v2
-            if find(address.encode(), ctypes.byref(self._device)) == 0:
-                self._nvml = nvml
-
-    def mhz(self) -> int | None:
-        """What it is now; None where that cannot be read."""
-        if self._nvml is None:
-            return None
+    def mhz() -> int | None:
         value = ctypes.c_uint()
-        status = self._nvml.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(value))
+        status = nvml.nvmlDeviceGetClockInfo(device, _SM, ctypes.byref(value))
         return None if status else value.value
+
+    return mhz
+
+
+def _opened() -> ctypes.CDLL | None:
+    try:
+        nvml = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return None
+    return None if nvml.nvmlInit_v2() else nvml

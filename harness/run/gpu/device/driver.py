@@ -7,7 +7,7 @@ is `FaultError`, and after it nothing works in this process any more.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 _LIBRARY = "libcuda.so.1"
@@ -227,29 +227,8 @@ class GpuDriver:
         self.check("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
         return event
 
-    def timed_launch(
-        self,
-        function: ctypes.c_void_p,
-        shape: dict[str, Sequence[int]],
-        shared: int,
-        arguments: Sequence[bytes],
-        events: tuple[ctypes.c_void_p, ctypes.c_void_p],
-    ) -> float:
-        """As `launch`; milliseconds from the first event, before it, to the second, behind it.
-
-        Raises:
-            RefusedError: the driver does not start it.
-            FaultError: it was started, and failed.
-        """
-        start, stop = events
-        self.launch(
-            function,
-            shape,
-            shared,
-            arguments,
-            before=lambda: self.check("cuEventRecord", start, None),
-            behind=lambda: self.check("cuEventRecord", stop, None),
-        )
+    def milliseconds(self, start: ctypes.c_void_p, stop: ctypes.c_void_p) -> float:
+        """The time from one mark that the GPU has come to until another."""
         milliseconds = ctypes.c_float()
         self.check("cuEventElapsedTime", ctypes.byref(milliseconds), start, stop)
         return milliseconds.value
@@ -289,12 +268,11 @@ class GpuDriver:
         shape: dict[str, Sequence[int]],
         shared: int,
         arguments: Sequence[bytes],
-        before: Callable[[], None] = lambda: None,
-        behind: Callable[[], None] = lambda: None,
+        events: tuple[ctypes.c_void_p, ...] = (),
     ) -> None:
         """Launch an entry and wait for its end; `shape` has `grid`, `block` and `cluster`.
 
-        `before` and `behind` are called right before and behind the launch.
+        The first of two `events` is a mark right before the launch, the other one right behind it.
 
         Raises:
             RefusedError: the driver does not start it.
@@ -311,13 +289,15 @@ class GpuDriver:
             attribute = _Attribute(id=_CLUSTER_DIMENSION, x=x, y=y, z=z)
             launch.attributes, launch.count = ctypes.pointer(attribute), 1
             self.check("cuFuncSetAttribute", function, _NON_PORTABLE_CLUSTER, 1)
-            before()
+        sizes = [ctypes.c_uint(size) for size in (*launch.grid, *launch.block, shared)]
+        for start in events[:1]:
+            self.check("cuEventRecord", start, None)
+        if cluster != (1, 1, 1):
             self.check("cuLaunchKernelEx", ctypes.byref(launch), function, addresses, None)
         else:
-            sizes = [ctypes.c_uint(size) for size in (*launch.grid, *launch.block, shared)]
-            before()
             self.check("cuLaunchKernel", function, *sizes, None, addresses, None)
-        behind()
+        for stop in events[1:]:
+            self.check("cuEventRecord", stop, None)
         status = self._cuda.cuCtxSynchronize()
         del room
         if status != _SUCCESS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from harness.run.gpu.device.contents import Contents, PackError
@@ -60,32 +59,3 @@ def _argument(gpu: GpuDriver, argument: dict[str, Any], addresses: list[int]) ->
     if argument.get("scalar") is not None:
         return bytes.fromhex(str(argument["scalar"]))
     return bytes(8)
-
-
-class Allocations:
-    """Buffers for launches that are run in turns: equal ones are shared."""
-
-    def __init__(self, gpu: GpuDriver, pack: Contents) -> None:
-        self._gpu, self._pack = gpu, pack
-        self._held: dict[str, list[int]] = {}
-
-    def arguments(self, launch: dict[str, Any]) -> list[bytes]:
-        """The parameters of a launch.
-
-        Raises:
-            RefusedError: there is not so much memory.
-            PackError: the bytes of a buffer are damaged.
-        """
-        buffers = [(buffer.get("file"), buffer["size"]) for buffer in launch["buffers"]]
-        key = json.dumps(buffers)
-        if key not in self._held:
-            addresses = self._held.setdefault(key, [])
-            allocate_buffers(self._gpu, self._pack, launch, 0xC3, addresses)
-        return arguments_of(self._gpu, launch, self._held[key])
-
-    def free(self) -> None:
-        """Give all of it back."""
-        for addresses in self._held.values():
-            for address in addresses:
-                self._gpu.free(address)
-        self._held.clear()

@@ -8,14 +8,14 @@ never set.
 
 from __future__ import annotations
 
-import ctypes
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harness.run.gpu.device.clocks import SmClock
+from harness.run.gpu.device.clocks import sm_clock
 from harness.run.gpu.device.contents import Contents
 from harness.run.gpu.device.driver import DriverError, FaultError, GpuDriver
-from harness.run.gpu.device.memory import Allocations
+from harness.run.gpu.device.memory import allocate_buffers, arguments_of
 
 _LEAST = 5
 """Runs of a case that is slow: its time is worth less than that of all others."""
@@ -30,24 +30,26 @@ _LEAST_FLUSH = 1 << 28
 
 
 class _Case:
-    """One case that is ready to be launched again and again."""
+    """One case that is ready to be launched again and again.
 
-    def __init__(self, gpu: GpuDriver, pack: Contents, number: int, memory: Allocations) -> None:
+    `held` has the addresses of buffers by what they hold: cases with equal ones share them.
+    """
+
+    def __init__(
+        self, gpu: GpuDriver, pack: Contents, number: int, held: dict[str, list[int]]
+    ) -> None:
         case = pack.cases[number]
         self.number = number
         self.shape = pack.launches[case["launch"]]
         self.module = gpu.load(pack.blob(case["cubin"]))
         self.function = gpu.function(self.module, case["entry"])
-        self.arguments = memory.arguments(self.shape)
+        key = str([(buffer.get("file"), buffer["size"]) for buffer in self.shape["buffers"]])
+        if key not in held:
+            allocate_buffers(gpu, pack, self.shape, 0xC3, held.setdefault(key, []))
+        self.arguments = arguments_of(gpu, self.shape, held[key])
         self.samples: list[float] = []
         self.clocks: list[int] = []
         self.wanted = 0
-
-    def run(self, gpu: GpuDriver, events: tuple[ctypes.c_void_p, ctypes.c_void_p]) -> float:
-        """Launch it; milliseconds."""
-        return gpu.timed_launch(
-            self.function, self.shape, self.shape["shared"], self.arguments, events
-        )
 
 
 def time_cases(
@@ -60,16 +62,16 @@ def time_cases(
     Raises:
         FaultError: a kernel failed; nothing works after it.
     """
-    memory = Allocations(gpu, pack)
+    held: dict[str, list[int]] = {}
     cases: list[_Case] = []
     for number in numbers:
         try:
-            cases.append(_Case(gpu, pack, number, memory))
+            cases.append(_Case(gpu, pack, number, held))
         except FaultError:
             raise
         except DriverError as error:
             yield {"case": number, "status": "untimed", "words": str(error)}
-    clock = SmClock(gpu.pci_address())
+    clock = sm_clock(gpu.pci_address())
     size = max(_FLUSHED * gpu.l2_bytes(), _LEAST_FLUSH)
     flush = gpu.allocate(size)
     events = gpu.event(), gpu.event()
@@ -77,7 +79,9 @@ def time_cases(
     def once(case: _Case) -> float:
         begin()
         gpu.fill_behind(flush, 0, size)
-        return case.run(gpu, events)
+        shape = case.shape
+        gpu.launch(case.function, shape, shape["shared"], case.arguments, events)
+        return gpu.milliseconds(*events)
 
     for case in cases:
         first = once(case)
@@ -86,12 +90,12 @@ def time_cases(
         for case in cases:
             if turn < case.wanted:
                 case.samples.append(once(case))
-        mhz = clock.mhz()
+        mhz = clock()
         for case in cases:
             if turn < case.wanted and mhz is not None:
                 case.clocks.append(mhz)
-    gpu.free(flush)
-    memory.free()
+    for address in (flush, *itertools.chain(*held.values())):
+        gpu.free(address)
     for case in cases:
         gpu.unload(case.module)
         yield {

@@ -122,8 +122,8 @@ def test_runs_are_read_with_what_they_left() -> None:
     found = read(HEAD, BLOB, ended(), ended(run=1), fault(1), END)
     assert found.gpu.name == "Test GPU"
     assert found.blobs == {sha256(OUTPUT): OUTPUT}
-    assert [run.run for run in found.runs[0]] == [0, 1]
-    assert found.runs[1][0].code == 700
+    assert [run.run for run in found.measured[0].runs] == [0, 1]
+    assert found.measured[1].runs[0].code == 700
     assert found.is_whole
 
 
@@ -134,15 +134,18 @@ def test_what_a_kernel_left_as_it_was_need_not_be_sent() -> None:
 @pytest.mark.parametrize("rest", [b'{"case":1,"ru', b'{"blob":"', b"\0\0"])
 def test_a_run_that_was_cut_off_keeps_what_it_had(rest: bytes) -> None:
     found = read(HEAD, BLOB, ended(), rest=rest)
-    assert len(found.runs[0]) == 1
+    assert len(found.measured[0].runs) == 1
     assert not found.is_whole
 
 
 def test_times_are_read_and_what_has_none_says_why() -> None:
     untimed = {"case": 1, "status": "untimed", "words": "it faulted"}
     found = read(HEAD, BLOB, ended(), timed(), untimed, END)
-    assert found.times[0].ms == (1.0, 2.0)
-    assert found.times[1].words == "it faulted"
+    times = [measured.times for measured in found.measured]
+    assert times[0]
+    assert times[0].ms == (1.0, 2.0)
+    assert times[1]
+    assert times[1].words == "it faulted"
 
 
 def test_of_a_launch_of_which_only_digests_come_back_no_bytes_are_read() -> None:
@@ -155,7 +158,7 @@ def test_of_a_launch_of_which_only_digests_come_back_no_bytes_are_read() -> None
         return read_answers(text, digests, pack, {})
 
     head = {**HEAD, "pack": pack}
-    assert read_digests(head, ended(glimpses=["00"])).runs[0][0].glimpses == ("00",)
+    assert read_digests(head, ended(glimpses=["00"])).measured[0].runs[0].glimpses == ("00",)
     with pytest.raises(UsageError, match="the largest buffer has 0"):
         read_digests(head, BLOB)
 
