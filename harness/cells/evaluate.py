@@ -315,12 +315,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
     artifacts = trail.lowering.artifacts if trail.lowering else {PTX: plan.raw_ptx}
     steps = [step for step in (trail.lowering, trail.assembly) if step]
     return Row(
-        cell=str(cell),
-        short=cell.short,
-        kernel=cell.kernel,
-        launch=cell.launch,
-        config=cell.config.as_dict(),
-        target=str(cell.target),
+        **cell.names,
         triton=plan.compiler.version if plan.compiler.kind == TRITON else None,
         ptxas=plan.ptxas.version or None,
         ptxas_origin=plan.ptxas.origin if plan.ptxas.version else None,

@@ -251,26 +251,19 @@ class Rules:
 
     def excluded_early(self, place: MatrixPlace) -> str | None:
         """Why a whole place is left out, before anything is installed or captured."""
-        reason = None
-        for rule in self.matrix.exclude:
-            if not rule.selector.is_known_early:
-                continue
-            if rule.selector.matches_early(place):
-                self._matched.add(id(rule))
-                reason = reason or rule.reason
-        if reason is not None:
-            # Rules that speak of single cells never see those of this place.
-            self.unseen(place)
-        return reason
+        early = (rule for rule in self.matrix.exclude if rule.selector.is_known_early)
+        rules = [rule for rule in early if rule.selector.matches_early(place)]
+        if not rules:
+            return None
+        # Rules that speak of single cells never see those of this place.
+        self.unseen(place)
+        return rules[0].reason
 
     def excluded(self, cell: Coordinates) -> str | None:
         """Why this cell is left out; None where it is not."""
-        reason = None
-        for rule in self.matrix.exclude:
-            if rule.selector.matches(cell):
-                self._matched.add(id(rule))
-                reason = reason or rule.reason
-        return reason
+        rules = [rule for rule in self.matrix.exclude if rule.selector.matches(cell)]
+        self._matched.update(map(id, rules))
+        return rules[0].reason if rules else None
 
     def is_wanted_early(self, place: MatrixPlace) -> bool:
         """Whether the selection may mean cells of this place."""
@@ -306,9 +299,7 @@ class Rules:
     def unseen(self, place: MatrixPlace) -> None:
         """The cells of this place stay unknown: what may speak of them is not called useless."""
         every: list[_Rule] = [*self.matrix.exclude, *self.matrix.overrides, *self.matrix.expect]
-        for rule in every:
-            if rule.selector.matches_early(place):
-                self._matched.add(id(rule))
+        self._matched.update(id(rule) for rule in every if rule.selector.matches_early(place))
 
     def matched(self) -> list[int]:
         """Which rules and words of `only` have matched, by their place among all of them."""

@@ -142,12 +142,7 @@ class Launcher:
             on=GPU,
         )
         row = Row(
-            cell=str(cell),
-            short=cell.short,
-            kernel=cell.kernel,
-            launch=cell.launch,
-            config={},
-            target=str(self.target),
+            **cell.names,
             triton=None,
             ptxas=ptxas,
             ptxas_origin=None,

@@ -262,13 +262,8 @@ def executed_of(
         suspect=suspect,
     )
     compiled = Row(
-        cell=row.cell,
-        short=row.short,
-        kernel=row.kernel,
-        launch=row.launch,
-        config=row.config,
-        target=row.target,
-        triton=compiler.version if compiler and compiler.kind == TRITON else None,
+        **cell.names,
+        triton=row.triton,
         ptxas=EMULATOR,
         ptxas_origin=EMULATOR,
         verdict=row.run,

@@ -35,7 +35,6 @@ from harness.run.judging import judge
 from harness.run.launch import effort_words, evidence_of, waits_for_others
 from harness.run.launch_sources import NamedLaunch, RecordedLaunch, require_values, takes_inputs
 from harness.run.raw import RawInputs, RawReport, inputs_of, raw_launch
-from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import (
@@ -100,14 +99,8 @@ def executor_of(
         bench=bench, selection=selection, tell=tell, is_held=on == SASS
     )
     if (path := selection.repro.ptx) and takes_cubins(on):
-        source = raw_launch(
-            Path(path),
-            selection.repro.kernel,
-            inputs or inputs_of(selection.repro),
-            bench.store,
-            default_trials(),
-            Budget(max_instructions=INSTRUCTIONS),
-        )
+        inputs = inputs or inputs_of(selection.repro)
+        source = raw_launch(path, selection.repro.kernel, inputs, bench.store)
     return executor_on(on, bench, source, tell, runner=runner, command=command)
 
 
@@ -377,6 +370,5 @@ def _why_not(kernel: str, interpretation: Interpretation) -> str:
     if kernel in interpretation.skipped:
         return f"the interpreter cannot run it: {interpretation.skipped[kernel]}"
     if error := interpretation.error:
-        message = next(iter(error.message.splitlines()), "")[:300]
-        return f"the small launch raised {error.type}: {message}"
+        return f"the small launch raised {error.words}"
     return "the interpreted launch does not reach it; choose other sizes with --set"

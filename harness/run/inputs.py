@@ -386,16 +386,7 @@ def guessed_launch(text: str, keep: Callable[[bytes], str]) -> LaunchVariant:
                 raise NotRunError(f"{name}: what a pointer to {element} leads to is not known")
             dtype = str(ELEMENTS[dtype])
             data = _values(dtype, len(buffers))
-            arguments.append(
-                Argument(
-                    name=name,
-                    kind=ArgumentKind.TENSOR,
-                    buffer=len(buffers),
-                    dtype=dtype,
-                    shape=(_ELEMENTS_OF_BUFFER,),
-                    strides=(1,),
-                )
-            )
+            arguments.append(Argument.flat(name, len(buffers), dtype, _ELEMENTS_OF_BUFFER))
             buffers.append(Buffer(sha256=keep(data), size=len(data)))
             continue
         hint = _HINT.search(facts or "")

@@ -552,12 +552,7 @@ def signature_of(verdict: VerdictKind, words: str) -> Signature:
 def run_row(cell: CellId, judgement: Judgement, **more: Any) -> RunRow:  # noqa: ANN401 - fields
     """The row of a cell that was executed, or could not be."""
     return RunRow(
-        cell=str(cell),
-        short=cell.short,
-        kernel=cell.kernel,
-        launch=cell.launch,
-        config=cell.config.as_dict(),
-        target=str(cell.target),
+        **cell.names,
         run=judgement.verdict,
         run_reason=judgement.reason,
         run_signature=judgement.signature.key if judgement.signature else None,

@@ -237,8 +237,7 @@ class RecordedLaunch(LaunchSource):
         if variant is not None:
             return variant
         if error := inputs.error:
-            message = next(iter(error.message.splitlines()), "")[:300]
-            raise NotRunError(f"run with values, the launch raised {error.type}: {message}")
+            raise NotRunError(f"run with values, the launch raised {error.words}")
         raise NotRunError("run with values, the launch never comes to this kernel with this config")
 
     async def launch_of(

@@ -23,10 +23,11 @@ from harness.run.comparing import ELEMENTS, Array, pack_float, pack_integer
 from harness.run.emulator_jobs import Emulation, JobBuffer, Passed, RunTrial
 from harness.run.inputs import Entry, EntryError, EntryParameter, LaunchSource, read_entry
 from harness.run.launch import Launch, RunEvidence, Trusted
+from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.cell import INPUTS, CellId, program_label
 from harness.values.errors import UsageError
-from harness.values.execution import Argument, ArgumentKind, RunRow
+from harness.values.execution import Argument, RunRow
 from harness.values.kernel import EMULATED, Config, PtxInputs, Repro
 from harness.values.target import Target
 
@@ -474,12 +475,12 @@ def raw_launch(
     entry: str | None,
     inputs: RawInputs,
     store: Store,
-    trials: Sequence[RunTrial],
-    budget: Budget,
+    trials: Sequence[RunTrial] | None = None,
+    budget: Budget | None = None,
     *,
     formal: bool = False,
 ) -> RawLaunch:
-    """One entry of a PTX file and what it is launched with.
+    """One entry of a PTX file and what it is launched with; by default, run as `triage run` does.
 
     Raises:
         UsageError: the file is not PTX, has no such entry, or the inputs do not fit its parameters.
@@ -491,7 +492,11 @@ def raw_launch(
         raise UsageError(f"{path}: {error}") from error
     launch, notes = launch_with(text, head, inputs, store)
     emulation = replace(launch.emulation, ptx=store.artifacts.put(path.read_bytes()))
-    launch = replace(launch, emulation=emulation).run_as(trials, budget, formal=formal)
+    launch = replace(launch, emulation=emulation).run_as(
+        default_trials() if trials is None else trials,
+        budget or Budget(max_instructions=INSTRUCTIONS),
+        formal=formal,
+    )
     return RawLaunch(path=path, inputs=inputs, launch=launch, notes=tuple(notes))
 
 
@@ -567,16 +572,7 @@ def launch_with(
         number, name = len(buffers), argument.buffer.name
         values = _values(argument.buffer, number, inputs.folder)
         sha256 = store.artifacts.put(values.tobytes())
-        tensors.append(
-            Argument(
-                name=name,
-                kind=ArgumentKind.TENSOR,
-                buffer=number,
-                dtype=argument.buffer.type,
-                shape=(len(values),),
-                strides=(1,),
-            )
-        )
+        tensors.append(Argument.flat(name, number, argument.buffer.type, len(values)))
         buffers.append(JobBuffer(name=name, file=sha256, size=values.nbytes))
         arguments.append(Passed(pointer=Pointer(allocation=number)))
     emulation = Emulation(

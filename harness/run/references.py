@@ -290,8 +290,7 @@ class CellReferences:
                 }
                 referred = await _run(bench, request, self.variant, shared.compiler)
                 if error := referred.error:
-                    message = next(iter(error.message.splitlines()), "")[:300]
-                    shared.tell(f"{file}: {function} raised {error.type}: {message}")
+                    shared.tell(f"{file}: {function} raised {error.words}")
                     return ()
                 names = {name: name for name in referred.buffers if name}
                 stored = bench.keep("reference", key, referred, names)

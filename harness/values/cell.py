@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -86,6 +87,13 @@ class CellId(msgspec.Struct, frozen=True, kw_only=True):
     def short(self) -> str:
         """Eight hex digits that name the cell on the command line."""
         return hashlib.sha256(str(self).encode()).hexdigest()[:8]
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What names it in every row: `CellNames` of `values/row.py`, but for `triton`."""
+        parts = {"cell": str(self), "short": self.short, "kernel": self.kernel}
+        config, target = self.config.as_dict(), str(self.target)
+        return {**parts, "launch": self.launch, "config": config, "target": target}
 
 
 def executed_by(cell: str) -> str | None:

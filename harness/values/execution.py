@@ -139,6 +139,12 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     value: str = ""
     items: tuple[Argument, ...] = ()
 
+    @classmethod
+    def flat(cls, name: str, buffer: int, dtype: str, size: int) -> Argument:
+        """A whole buffer, as a tensor of `size` elements in a row."""
+        tensor, shape = ArgumentKind.TENSOR, (size,)
+        return cls(name=name, kind=tensor, buffer=buffer, dtype=dtype, shape=shape, strides=(1,))
+
 
 class Buffer(msgspec.Struct, frozen=True, kw_only=True):
     """One storage, however many arguments are views of it: its bytes as an artifact (`.npy`).

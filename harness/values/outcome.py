@@ -59,6 +59,11 @@ class RaisedError(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str = ""
     line: int | None = None
 
+    @property
+    def words(self) -> str:
+        """Its class, and the first line of what it says."""
+        return f"{self.type}: {next(iter(self.message.splitlines()), '')[:300]}"
+
 
 class LaunchFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded launch with one config, as a capture tells of it.

@@ -40,7 +40,7 @@ from harness.run.judging import Judgement, judge, race_words, schedule_words
 from harness.run.launch import RunEvidence, Trusted, evidence_of
 from harness.run.launch_sources import RecordedLaunch, lower_cell
 from harness.run.raw import PtxLaunch, RawInputs, RawLaunch, raw_launch
-from harness.run.schedules import DEFAULT, INSTRUCTIONS, default_trials, read_schedules
+from harness.run.schedules import DEFAULT, default_trials, read_schedules
 from harness.values.errors import UsageError
 from harness.values.execution import Argument
 from harness.values.kernel import LAUNCH_INPUTS
@@ -311,15 +311,8 @@ class RawCase:
     def of(cls, bench: Workbench, selection: Selection, inputs: RawInputs | None) -> RawCase:
         repro = selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
-        raw = raw_launch(
-            repro.ptx,
-            repro.kernel,
-            inputs or RawInputs(),
-            bench.store,
-            default_trials(),
-            Budget(max_instructions=INSTRUCTIONS),
-            formal=selection.formal,
-        )
+        given, formal = inputs or RawInputs(), selection.formal
+        raw = raw_launch(repro.ptx, repro.kernel, given, bench.store, formal=formal)
         return cls(selection=selection, raw=raw)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
