@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -18,7 +17,6 @@ from harness.frontends.registry import back_end, front_end, plan_launch, unassem
 from harness.io.packages.versions import newest_of_minor
 from harness.values.cell import CellId, place_of
 from harness.values.errors import CaptureError, ConfigurationError, UsageError
-from harness.values.kernel import Repro
 from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, PTXAS, RELEASE, Assembler
 
 VERSION_AXES = ("ptxas", "triton", "compiler", "assembler", RELEASE)
@@ -26,36 +24,32 @@ _EVERY = ">=0"
 
 
 @dataclass(slots=True, kw_only=True)
-class Axis(ABC):
+class Axis:
     """Versions in order, and the cells at each of them.
 
-    `origin` is the one where the search begins, which the user named if `is_named`; `at_hand` how
-    many it takes to try all that are installed and one of each minor release. With `frozen`, all
-    have one PTX. `has_all`: `versions` are all that there are, not a range of them.
+    `at` is what is selected at a version, which is installed if need be. `origin` is the one where
+    the search begins, which the user named if `is_named`; `at_hand` how many it takes to try all
+    that are installed and one of each minor release. With `frozen`, the versions are those of an
+    assembler, and all have one program. `has_all`: `versions` are all that there are, not a range
+    of them.
     """
 
     name: str
     selection: Selection
+    at: Callable[[str], Selection]
     versions: tuple[str, ...]
     origin: str | None
     at_hand: int
     is_named: bool
-    has_all: bool
+    has_all: bool = True
     frozen: bool = False
-
-    @abstractmethod
-    def at(self, version: str) -> Selection:
-        """What is selected at this version, which is installed if need be.
-
-        Raises:
-            TriageError: it is not available.
-        """
+    _plan: Plan | None = None
+    _planning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def place(self, cell: CellId) -> str:
-        """What stays the same of a cell from one version to another."""
-        return place_of(cell)
+        """What stays the same of a cell from one version to another: no release is in it."""
+        return place_of(replace(cell, kernel=plain_name(cell.kernel)))
 
-    @abstractmethod
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """Every config that was selected, at this version.
 
@@ -63,74 +57,19 @@ class Axis(ABC):
             CaptureError: its Triton cannot be asked.
             TriageError: the toolchain is not available.
         """
-
-
-@dataclass(slots=True, kw_only=True)
-class AssemblerAxis(Axis):
-    """One program, byte for byte, on every version of an assembler; `name` is its kind."""
-
-    frozen: bool = True
-    _plan: Plan | None = None
-    _planning: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def at(self, version: str) -> Selection:
-        """See `Axis`; all of them get what is generated for the bundled one."""
-        back = back_end(self.selection.repro.front_end, self.selection.targets[0])
-        frozen = not self.selection.repro.ptx
-        return replace(self.selection, ptxas=(back.install(version),), freeze_ptx=frozen)
-
-    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
-        """See `Axis`."""
-        back = back_end(self.selection.repro.front_end, self.selection.targets[0])
-        ptxas = await asyncio.to_thread(back.install, version)
-        async with self._planning:
-            if self._plan is None:
-                self._plan = await plan_cells(bench, self.selection, ptxas)
-        return [with_ptxas(cell, ptxas) for cell in self._plan.cells]
-
-
-@dataclass(slots=True, kw_only=True)
-class CompilerAxis(Axis):
-    """Every version of a compiler, with the ptxas that was named, or the one that each bundles.
-
-    `name` is the compiler's kind.
-    """
-
-    def at(self, version: str) -> Selection:
-        """See `Axis`."""
-        return replace(self.selection, compilers=(front_end(self.name).install(version),))
-
-    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
-        """See `Axis`."""
-        plan = await plan_cells(bench, await asyncio.to_thread(self.at, version), None)
-        return list(plan.cells)
-
-
-@dataclass(slots=True, kw_only=True)
-class ReleaseAxis(Axis):
-    """Releases of the package that a kernel comes from, with one compiler and one assembler.
-
-    `repro` is the kernel in the release that is pinned.
-    """
-
-    repro: Repro
-    has_all: bool = True
-    name: str = RELEASE
-
-    def at(self, version: str) -> Selection:
-        """See `Axis`."""
-        return replace(self.selection, repro=in_release(self.repro, Version(version)))
-
-    def place(self, cell: CellId) -> str:
-        """See `Axis`; the kernel's name has the release, too."""
-        return place_of(replace(cell, kernel=plain_name(cell.kernel)))
-
-    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
-        """See `Axis`."""
         selection = await asyncio.to_thread(self.at, version)
+        if self.frozen:
+            [ptxas] = selection.ptxas
+            assert ptxas is not None, "its version was named"
+            async with self._planning:
+                if self._plan is None:
+                    self._plan = await plan_cells(bench, self.selection, ptxas)
+            return [with_ptxas(cell, ptxas) for cell in self._plan.cells]
         try:
             return list((await plan_cells(bench, selection, None)).cells)
         except ConfigurationError as error:
+            if self.name != RELEASE:
+                raise
             # A release without the module that is launched: it says nothing of the kernel.
             raise CaptureError(str(error)) from error
 
@@ -179,9 +118,11 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
             raise UsageError(f"{name}: its source is not a package, so that it has no releases")
         released = tuple(map(str, releases(source.package, spec or _EVERY)))
         pinned = source.version
-        return ReleaseAxis(
+        return Axis(
+            name=RELEASE,
             selection=selection,
-            repro=repro,
+            # With one compiler and one assembler.
+            at=lambda version: replace(selection, repro=in_release(repro, Version(version))),
             versions=released,
             origin=pinned if pinned in released else released[-1],
             is_named=source != repro.source,
@@ -195,9 +136,14 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
         named = selection.ptxas[0] if len(selection.ptxas) == 1 else None
         available = back.available()
         versions = _within(available, [tool.version for tool in selection.ptxas if tool])
-        return AssemblerAxis(
+        return Axis(
             name=back.kind,
             selection=selection,
+            # All of them get what is generated for the bundled one.
+            at=lambda version: replace(
+                selection, ptxas=(back.install(version),), freeze_ptx=not selection.repro.ptx
+            ),
+            frozen=True,
             versions=tuple(map(str, versions)),
             origin=named.version if named else None,
             is_named=named is not None,
@@ -217,9 +163,11 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
     named_ones = selection.compilers if selection.is_compiler_named else ()
     available = sorted({*compiler.available(), *compiler.builds_beside(named_ones)})
     versions = _within(available, [name.version for name in named_ones])
-    return CompilerAxis(
+    return Axis(
         name=compiler.kind,
         selection=selection,
+        # With the ptxas that was named, or the one that each bundles.
+        at=lambda version: replace(selection, compilers=(compiler.install(version),)),
         versions=tuple(map(str, versions)),
         origin=selection.compilers[0].version if len(selection.compilers) == 1 else None,
         is_named=selection.is_compiler_named,
