@@ -36,6 +36,7 @@ from harness.minimize.ptx.ptx_passes import (
     HEADS,
     MODIFIERS,
     TIDY,
+    Pass,
     bodies,
     bypasses,
     declarations,
@@ -59,11 +60,9 @@ from harness.minimize.reduction.reducer import (
     UNLIMITED,
     Edit,
     Effort,
-    FoundPass,
     Reducer,
     Reduction,
     ReductionProgress,
-    Transformation,
 )
 
 # Programs that read no register before something wrote it.
@@ -91,16 +90,14 @@ VALUES = {
 }
 
 
-def guarded(
-    inner: Transformation[Document], holds: Callable[[Document], bool]
-) -> Transformation[Document]:
+def guarded(inner: Pass, holds: Callable[[Document], bool]) -> Pass:
     """A pass that makes nothing of which `holds` is not true."""
 
     def make(document: Document, chosen: Sequence[Edit]) -> Document | None:
         result = inner.apply(document, chosen)
         return result if result and holds(result) else None
 
-    return FoundPass(inner.name, inner.opportunities, make)
+    return replace(inner, make=make)
 
 
 def undeclared(document: Document) -> frozenset[str]:
@@ -447,9 +444,7 @@ def _chains(
 
 
 async def pump(
-    reducer: Reducer[Document],
-    kinds: Sequence[Ballast],
-    sweeps: Sequence[Sequence[Transformation[Document]]],
+    reducer: Reducer[Document], kinds: Sequence[Ballast], sweeps: Sequence[Sequence[Pass]]
 ) -> bool:
     """Try the pump on the best document, with these sweeps under it; whether it got smaller."""
     for base, function, size in _groups(reducer.best):
@@ -520,10 +515,7 @@ async def _heaviest(
 
 
 async def _pumped(
-    reducer: Reducer[Document],
-    base: Document,
-    load: _Copies,
-    sweeps: Sequence[Sequence[Transformation[Document]]],
+    reducer: Reducer[Document], base: Document, load: _Copies, sweeps: Sequence[Sequence[Pass]]
 ) -> bool:
     """Reduce under more ballast than is needed, then take ballast away; whether it paid."""
     # A copy for every other instruction that may go, which compilers still take in their stride.
@@ -557,7 +549,7 @@ async def _fewest(reducer: Reducer[Document], base: Document, load: _Copies) -> 
 
 # The order of the passes.
 
-_Passes = tuple[Transformation[Document], ...]
+_Passes = tuple[Pass, ...]
 
 _PER_INSTRUCTION = 10_000
 # Registers that passes may name, though a document does not.
@@ -699,7 +691,7 @@ class _Strategy:
         self._fine = self._guarded(_FINE)
         self._tidying = self._guarded((_UNDEFINED, TIDY))
 
-    def _guarded(self, passes: Sequence[Transformation[Document]]) -> _Passes:
+    def _guarded(self, passes: Sequence[Pass]) -> _Passes:
         """The passes with these undefined registers, and names declared nowhere, and no others."""
         if self._allowed is None and self._named is None:
             return tuple(passes)

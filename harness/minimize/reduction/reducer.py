@@ -15,9 +15,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 D = TypeVar("D")
@@ -98,18 +98,39 @@ class TestLedger:
 Edit = Hashable
 
 
-class Transformation(Protocol[D]):
-    """One kind of change: it says what may go, and never decides whether it goes."""
+@dataclass(frozen=True)
+class FoundPass(Generic[D]):
+    """One kind of change: it says what may go, and never decides whether it goes.
 
-    @property
-    def name(self) -> str:
-        """What the ledger calls it."""
+    `name` is what the ledger calls it. Its functions say its edits, what comes of some, and one in
+    words: the same for the same change, also where the document has changed elsewhere.
+    """
+
+    name: str
+    find: Callable[[D], Iterable[Edit]]
+    make: Callable[[D, Any], D | None]
+    words: Callable[[D, Any], Hashable] = lambda _, edit: edit
 
     def opportunities(self, document: D) -> Sequence[Edit]:
         """Changes to this very document, in its order; any of them may be applied together."""
+        return list(self.find(document))
 
     def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
         """The document with these changes; None if they cannot go together or change nothing."""
+        return self.make(document, chosen)
+
+    def marks(self, document: D) -> set[Hashable]:
+        """All its edits, in words."""
+        return {self.words(document, edit) for edit in self.find(document)}
+
+    def beyond(self, refused: Collection[Hashable]) -> FoundPass[D]:
+        """The same pass without edits whose words are among these, which may grow."""
+        return replace(
+            self,
+            find=lambda document: (
+                edit for edit in self.find(document) if self.words(document, edit) not in refused
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,13 +247,13 @@ class Reducer(Generic[D]):
             ledger=dict(self._tests.ledger),
         )
 
-    async def sweep(self, passes: Sequence[Transformation[D]], *, smallest: int = 1) -> bool:
+    async def sweep(self, passes: Sequence[FoundPass[D]], *, smallest: int = 1) -> bool:
         """One round of each pass; whether any of them brought something."""
         brought = [await self.round(transformation, smallest=smallest) for transformation in passes]
         return any(brought)
 
     async def round(
-        self, transformation: Transformation[D], *, smallest: int = 1, largest: int | None = None
+        self, transformation: FoundPass[D], *, smallest: int = 1, largest: int | None = None
     ) -> bool:
         """Try the opportunities of one pass on the best document; whether any was taken.
 
@@ -352,7 +373,7 @@ class _Round(Generic[D]):
     was found side by side can be merged: the union is one more candidate.
     """
 
-    def __init__(self, reducer: Reducer[D], transformation: Transformation[D]) -> None:
+    def __init__(self, reducer: Reducer[D], transformation: FoundPass[D]) -> None:
         self.edits = transformation.opportunities(reducer.best)
         self.longest_taken = 0
         self._reducer = reducer
@@ -435,61 +456,15 @@ class _Round(Generic[D]):
 # go.
 
 
-@dataclass(frozen=True)
-class FoundPass(Generic[D]):
-    """A pass of three functions: its edits, what comes of some, and one in words.
-
-    The words are the same for the same change, also where the document has changed elsewhere.
-    """
-
-    name: str
-    find: Callable[[D], Iterable[Edit]]
-    make: Callable[[D, Any], D | None]
-    words: Callable[[D, Any], Hashable] = lambda _, edit: edit
-
-    def opportunities(self, document: D) -> Sequence[Edit]:
-        return list(self.find(document))
-
-    def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
-        return self.make(document, chosen)
-
-
-@dataclass(slots=True)
-class _Patient(Generic[D]):
-    inner: FoundPass[D]
-    refused: set[Hashable] = field(default_factory=set)
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    def opportunities(self, document: D) -> Sequence[Edit]:
-        return [
-            edit
-            for edit in self.inner.opportunities(document)
-            if self.inner.words(document, edit) not in self.refused
-        ]
-
-    def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
-        return self.inner.apply(document, chosen)
-
-    def marks(self, document: D) -> set[Hashable]:
-        """All that could be asked for."""
-        edits = self.inner.opportunities(document)
-        return {self.inner.words(document, edit) for edit in edits}
-
-
 async def sweep_coarsely(
-    reducer: Reducer[D], passes: Sequence[Transformation[D]], *, smallest: int
+    reducer: Reducer[D], passes: Sequence[FoundPass[D]], *, smallest: int
 ) -> None:
     """One round of each pass, in chunks of `smallest` at least; each begins with everything."""
     for transformation in passes:
         await _round(reducer, transformation, smallest=smallest)
 
 
-async def _round(
-    reducer: Reducer[D], transformation: Transformation[D], *, smallest: int = 1
-) -> bool:
+async def _round(reducer: Reducer[D], transformation: FoundPass[D], *, smallest: int = 1) -> bool:
     # What is offered now has little to do with how much went in the last round.
     largest = len(transformation.opportunities(reducer.best))
     return await reducer.round(transformation, smallest=smallest, largest=max(1, largest))
@@ -497,26 +472,20 @@ async def _round(
 
 async def reduce_patiently(reducer: Reducer[D], passes: Sequence[FoundPass[D]]) -> None:
     """Sweep until no pass brings anything; single edits are tried all along."""
-    patient = [_Patient(transformation) for transformation in passes]
+    waiting = [(transformation, set[Hashable]()) for transformation in passes]
     while True:
-        while await _sweep(reducer, patient):
-            pass
+        brought = False
+        for whole, refused in waiting:
+            patient, is_taken = whole.beyond(refused), True
+            while is_taken:
+                before = whole.marks(reducer.best)
+                is_taken = await _round(reducer, patient)
+                brought |= is_taken
+                # What a taken edit made possible is new, and was not asked for.
+                refused.update(before & whole.marks(reducer.best))
         # What was refused long ago may have a chance now.
-        if not await reducer.sweep(passes):
+        if not brought and not await reducer.sweep(passes):
             return
-
-
-async def _sweep(reducer: Reducer[D], passes: Sequence[_Patient[D]]) -> bool:
-    brought = False
-    for transformation in passes:
-        is_taken = True
-        while is_taken:
-            before = transformation.marks(reducer.best)
-            is_taken = await _round(reducer, transformation)
-            brought |= is_taken
-            # What a taken edit made possible is new, and was not asked for.
-            transformation.refused |= before & transformation.marks(reducer.best)
-    return brought
 
 
 # Texts that are reduced as documents.

@@ -34,9 +34,9 @@ from harness.minimize.ptx.ptx_passes import (
     undefined,
 )
 from harness.minimize.ptx.reduce import completed, undefined_registers
-from harness.minimize.reduction.reducer import Transformation
+from harness.minimize.reduction.reducer import FoundPass
 
-PASSES: list[Transformation[Document]] = [
+PASSES: list[FoundPass[Document]] = [
     TIDY,
     FUNCTIONS,
     HEADS,
@@ -57,7 +57,7 @@ PASSES: list[Transformation[Document]] = [
 by_name = pytest.mark.parametrize("transformation", PASSES, ids=lambda one: one.name)
 
 
-def check(transformation: Transformation[Document], text: str, chance: random.Random) -> None:
+def check(transformation: FoundPass[Document], text: str, chance: random.Random) -> None:
     document = parse(text)
     edits = list(transformation.opportunities(document))
     assert len(set(edits)) == len(edits)
@@ -76,14 +76,14 @@ def check(transformation: Transformation[Document], text: str, chance: random.Ra
 @by_name
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_each_opportunity_of_a_real_file_leaves_ptx(
-    transformation: Transformation[Document], path: Path
+    transformation: FoundPass[Document], path: Path
 ) -> None:
     check(transformation, path.read_bytes().decode(), random.Random(1))
 
 
 @by_name
 def test_each_opportunity_of_the_small_module_leaves_ptx(
-    transformation: Transformation[Document],
+    transformation: FoundPass[Document],
 ) -> None:
     check(transformation, MODULE, random.Random(1))
 
@@ -91,9 +91,7 @@ def test_each_opportunity_of_the_small_module_leaves_ptx(
 @by_name
 @given(text=mutated)
 @settings(deadline=None, max_examples=30)
-def test_damaged_ptx_does_not_break_a_pass(
-    transformation: Transformation[Document], text: str
-) -> None:
+def test_damaged_ptx_does_not_break_a_pass(transformation: FoundPass[Document], text: str) -> None:
     document = parse(text)
     edits = list(transformation.opportunities(document))
     transformation.apply(document, edits)
@@ -147,7 +145,7 @@ def lines(document: Document) -> list[str]:
     ],
 )
 def test_what_a_pass_does(
-    transformation: Transformation[Document], before: str, after: list[str]
+    transformation: FoundPass[Document], before: str, after: list[str]
 ) -> None:
     document = parse(small(before))
     result = transformation.apply(document, list(transformation.opportunities(document)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from harness.minimize.reduction.interest import (
     walk_the_index,
 )
 from harness.minimize.reduction.minimization import Ending
-from harness.minimize.reduction.reducer import Reducer, TextFormat
+from harness.minimize.reduction.reducer import FoundPass, Reducer, TextFormat
 from harness.minimize.reduction.work import Level, LevelReduction, MinimizedFolder, Watch
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
@@ -73,22 +73,17 @@ def signature(said: str) -> Signature:
     )
 
 
-class Words:
-    """Takes words away, one or several at a time."""
+def without_words(document: str, chosen: Collection[int]) -> str:
+    return " ".join(w for n, w in enumerate(document.split()) if n not in chosen)
 
-    name = "words"
 
-    def opportunities(self, document: str) -> list[int]:
-        return list(range(len(document.split())))
-
-    def apply(self, document: str, chosen: object) -> str:
-        left = [w for n, w in enumerate(document.split()) if n not in list(chosen)]  # type: ignore[call-overload]
-        return " ".join(left)
+# Takes words away, one or several at a time.
+WORDS = FoundPass("words", lambda document: range(len(document.split())), without_words)
 
 
 async def reduce_words(reducer: Reducer[str]) -> None:
-    await reducer.sweep([Words()], smallest=2)
-    while await reducer.sweep([Words()]):
+    await reducer.sweep([WORDS], smallest=2)
+    while await reducer.sweep([WORDS]):
         pass
 
 

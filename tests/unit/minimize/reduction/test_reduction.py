@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from harness.minimize.reduction.reducer import (
     UNLIMITED,
-    Edit,
     Effort,
+    FoundPass,
     Reducer,
     Reduction,
     ReductionProgress,
-    Transformation,
 )
 
 Document = tuple[int, ...]
@@ -27,51 +26,29 @@ D = TypeVar("D")
 Predicate = Callable[[Document], bool]
 
 
-@dataclass(frozen=True)
-class Delete:
-    """Any element may go."""
-
-    name: str = "delete"
-
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return range(len(document))
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        gone = set(chosen)
-        return tuple(value for place, value in enumerate(document) if place not in gone)
+def without(document: Document, chosen: Sequence[int]) -> Document:
+    return tuple(value for place, value in enumerate(document) if place not in chosen)
 
 
-@dataclass(frozen=True)
-class Halve:
-    """Any element may be halved; refuses to touch neighbours together."""
-
-    name: str = "halve"
-
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return [place for place, value in enumerate(document) if value]
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        places = {place for place in chosen if isinstance(place, int)}
-        if any(place + 1 in places for place in places):
-            return None
-        return tuple(v // 2 if place in places else v for place, v in enumerate(document))
+def halved(document: Document, places: Sequence[int]) -> Document | None:
+    if any(place + 1 in places for place in places):
+        return None
+    return tuple(v // 2 if place in places else v for place, v in enumerate(document))
 
 
-@dataclass(frozen=True)
-class Negate:
-    """Makes a document another one, never a smaller one, and back again: it could go in circles."""
-
-    name: str = "negate"
-
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return range(len(document))
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        places = set(chosen)
-        return tuple(-v if place in places else v for place, v in enumerate(document))
+def negated(document: Document, places: Sequence[int]) -> Document:
+    return tuple(-v if place in places else v for place, v in enumerate(document))
 
 
-PASSES = (Delete(), Halve(), Negate())
+# Any element may go.
+DELETE = FoundPass[Document]("delete", lambda document: range(len(document)), without)
+# Any element may be halved; refuses to touch neighbours together.
+HALVE = FoundPass[Document](
+    "halve", lambda document: [n for n, value in enumerate(document) if value], halved
+)
+# Makes a document another one, never a smaller one, and back again: it could go in circles.
+NEGATE = FoundPass[Document]("negate", lambda document: range(len(document)), negated)
+PASSES = (DELETE, HALVE, NEGATE)
 
 
 def size(document: Document) -> int:
@@ -101,7 +78,7 @@ class Oracle:
 
 async def reduce(
     document: D,
-    passes: Sequence[Transformation[D]],
+    passes: Sequence[FoundPass[D]],
     is_interesting: Callable[[D], Awaitable[bool]],
     *,
     size: Callable[[D], int],
@@ -124,7 +101,7 @@ async def reduce(
 def run(
     document: Document,
     predicate: Predicate,
-    passes: Sequence[Delete | Halve | Negate] = PASSES,
+    passes: Sequence[FoundPass[Document]] = PASSES,
     watch: Callable[[ReductionProgress[Document]], None] = lambda _: None,
     **effort: Any,
 ) -> tuple[Reduction[Document], Oracle]:
@@ -210,7 +187,7 @@ def test_it_finds_the_smallest_where_elements_do_not_depend_on_one_another(
     document: Document, wanted: list[int], jobs: int
 ) -> None:
     needed = set(wanted) & set(document)
-    result, _ = run(document, lambda d: needed <= set(d), [Delete()], jobs=jobs)
+    result, _ = run(document, lambda d: needed <= set(d), [DELETE], jobs=jobs)
     assert sorted(result.document) == sorted(needed)
 
 
@@ -236,14 +213,14 @@ def test_the_ledger_and_the_watcher_agree_with_the_result(
 
 def test_chunks_cost_a_logarithm_not_a_line() -> None:
     document = tuple([0] * 999 + [7])
-    result, _ = run(document, lambda d: 7 in d, [Delete()])
+    result, _ = run(document, lambda d: 7 in d, [DELETE])
     assert result.document == (7,)
     assert result.tests < 50
 
 
 def test_side_by_side_successes_are_merged() -> None:
     """Two halves that may each go, but not both: the union is tested, and refused."""
-    both, _ = run((1, 2, 3, 4), lambda d: 1 in d or 4 in d, [Delete()], jobs=2)
+    both, _ = run((1, 2, 3, 4), lambda d: 1 in d or 4 in d, [DELETE], jobs=2)
     assert both.document in ((1,), (4,))
 
 
@@ -296,7 +273,7 @@ def test_an_error_of_the_oracle_ends_it_and_leaves_nothing_running() -> None:
         document: Document = (1, 2, 3, 4)
         reducer = Reducer(document, start, size=size, key=repr, effort=Effort(jobs=2))
         with pytest.raises(OSError, match="no compiler"):
-            await reducer.round(Delete(), largest=2)
+            await reducer.round(DELETE, largest=2)
         await asyncio.sleep(0)
 
     asyncio.run(main())
