@@ -15,7 +15,7 @@ from harness.cells.spelling import SelectionOptions, on_compiler
 from harness.frontends.bench import Workbench
 from harness.io.files.writing import Scratch, scratch_disk
 from harness.io.toolchains.install import install_ptxas
-from harness.minimize.reduction.interest import PtxOracle, Question
+from harness.minimize.reduction.interest import PtxOracle
 from harness.store.store import Store
 from harness.values.bug import REPRODUCER, KeptReproducer
 from harness.values.errors import TriageError
@@ -60,8 +60,13 @@ async def _is_accepted(
 ) -> bool:
     if reproducer.level == PTX:
         ptxas = await asyncio.to_thread(install_ptxas, version)
-        question = Question(target=Target.parse(reproducer.target), flags=reproducer.flags)
-        oracle = PtxOracle(bench.hub, question, jobs=1, limits=bench.limits)
+        oracle = PtxOracle(
+            hub=bench.hub,
+            target=Target.parse(reproducer.target),
+            flags=reproducer.flags,
+            limits=bench.limits,
+            slots=asyncio.Semaphore(1),
+        )
         return (await oracle.react(reproducer.text, ptxas)).is_accepted
     with Scratch() as place:
         file = place / reproducer.name

@@ -52,9 +52,14 @@ class LaunchSettings:
     flags: tuple[str, ...] = ()
 
     @property
+    def defaults(self) -> dict[str, Scalar | None]:
+        """What each parameter is where nothing is set."""
+        return {parameter.name: parameter.default for parameter in self.parameters}
+
+    @property
     def overrides(self) -> dict[str, Scalar | None]:
         """What has to be set."""
-        defaults = {parameter.name: parameter.default for parameter in self.parameters}
+        defaults = self.defaults
         return {n: v for n, v in self.values.items() if n in defaults and v != defaults[n]}
 
     def with_values(self, values: Mapping[str, Scalar | None]) -> LaunchSettings:
@@ -86,8 +91,7 @@ def _now(document: LaunchSettings, name: str) -> Hashable:
 
 
 def _default(document: LaunchSettings, names: Sequence[str]) -> LaunchSettings:
-    defaults = {parameter.name: parameter.default for parameter in document.parameters}
-    return document.with_values({name: defaults[name] for name in names})
+    return document.with_values({name: document.defaults[name] for name in names})
 
 
 def _numbers(name: str, smaller: Callable[[int], int]) -> FoundPass[LaunchSettings]:
@@ -215,7 +219,7 @@ class LaunchLevel(Oracle[Compiler]):
         words = shlex.split(command, comments=True)
         options = dict(itertools.pairwise(words))
         parameters = {parameter.name: parameter for parameter in self.begun.parameters}
-        values = {name: parameter.default for name, parameter in parameters.items()}
+        values = self.begun.defaults
         for option, word in itertools.pairwise(words):
             name, _, text = word.partition("=")
             if option == "--set" and name in parameters:
@@ -228,9 +232,7 @@ class LaunchLevel(Oracle[Compiler]):
         config = self.begun.config
         if config is not None:
             config_filter = ConfigFilter.parse(options.get("--config", ""))
-            config = next(
-                (parameter for parameter in self.configs if config_filter.matches(parameter)), None
-            )
+            config = next(filter(config_filter.matches, self.configs), None)
             if config is None:
                 raise UsageError(f"--resume: the launch has no config as in: {command.strip()}")
         return replace(
@@ -258,25 +260,17 @@ class LaunchLevel(Oracle[Compiler]):
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        result = await self._evaluate(self.settings(text), tool)
-        if isinstance(result, str):
-            process = ProcessEnd(exit_code=1)
-            kind = VerdictKind.UNSUPPORTED
-            return Reaction(
-                verdict=kind, reason=result, is_accepted=False, is_refusal=True, end=process
-            )
-        return _reaction(result)
-
-    async def _evaluate(self, settings: LaunchSettings, compiler: Compiler) -> Evaluated | str:
+        settings = self.settings(text)
         try:
-            plan = await self.plan(settings, compiler)
+            plan = await self.plan(settings, tool)
         except CaptureError as error:
-            return str(error)
+            return _refusal(str(error))
         key = plan.session or ""
         self._users[key] += 1
         try:
-            cell = self._pick(plan, settings)
-            return await evaluate(self.bench, cell) if cell else "it has no such config"
+            if cell := self._pick(plan, settings):
+                return _reaction(await evaluate(self.bench, cell))
+            return _refusal("it has no such config")
         finally:
             self._users[key] -= 1
             # An open session holds memory; the one that was there before us is not ours to close.
@@ -300,12 +294,8 @@ class LaunchLevel(Oracle[Compiler]):
             is_followed = LaunchLabel.parse(cell.cell.launch).number == self.number
             if is_followed and settings.config in (None, cell.cell.config):
                 dropped = tuple(flag for flag in self.begun.flags if flag not in settings.flags)
-                label = f"without {' '.join(dropped)}"
-                return (
-                    structs.replace(cell, change=FlagChange(label=label, dropped=dropped))
-                    if dropped
-                    else cell
-                )
+                change = FlagChange(label=f"without {' '.join(dropped)}", dropped=dropped)
+                return structs.replace(cell, change=change) if dropped else cell
         return None
 
 
@@ -319,12 +309,9 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
     cell = subject.cell
     label = LaunchLabel.parse(cell.cell.launch)
     function = cell.launch.request.function if cell.launch else None
-    launches = [
-        candidate for candidate in selection.launches if function and candidate.label == label.call
-    ]
-    if not launches or cell.launch is None or cell.record is None:
+    launch = next((one for one in selection.launches if one.label == label.call), None)
+    if not (launch and function and cell.launch and cell.record):
         raise UsageError(f"{cell.cell.kernel}: there is no launch function to make smaller")
-    launch = launches[0]
     # The flags of ptxas, where they can matter.
     is_late = subject.row.stage in (None, Stage.CUBIN.value, Stage.LAUNCH.value)
     parameters = launch.spec.parameters
@@ -337,8 +324,7 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         number=label.number,
         begun=LaunchSettings(
             parameters=parameters,
-            values={candidate.name: candidate.default for candidate in parameters}
-            | dict(launch.overrides),
+            values={one.name: one.default for one in parameters} | dict(launch.overrides),
             config=cell.cell.config if cell.record.autotuned else None,
             flags=subject.row.ptxas_flags if is_late and cell.change is None else (),
         ),
@@ -350,9 +336,18 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
     )
 
 
+def _refusal(reason: str) -> Reaction:
+    return Reaction(
+        verdict=VerdictKind.UNSUPPORTED,
+        reason=reason,
+        is_accepted=False,
+        is_refusal=True,
+        end=ProcessEnd(exit_code=1),
+    )
+
+
 def _reaction(result: Evaluated) -> Reaction:
-    row = result.row
-    kind = row.verdict
+    row, kind = result.row, result.row.verdict
     return Reaction(
         verdict=kind,
         reason=row.reason,

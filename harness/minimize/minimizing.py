@@ -193,7 +193,7 @@ def _executing(
     if options.run:
         from harness.minimize.executed.kernel_level import ExecutedKernel  # noqa: PLC0415 - as above
 
-        return ExecutedKernel.of(bench, selection, options, watch)
+        return ExecutedKernel.of(bench, selection, watch)
     return None
 
 

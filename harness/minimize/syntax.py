@@ -178,9 +178,9 @@ class SourceTree:
             yield at
             at = self.nodes[at].parent
 
-    def cut(self, position: int) -> Splice:
-        """Without a node."""
-        return self.nodes[position].start, self.nodes[position].end, ""
+    def cut(self, position: int, by: str = "") -> Splice:
+        """Without a node, or with something else in its place."""
+        return self.nodes[position].start, self.nodes[position].end, by
 
     def kept(self, position: int, inside: Sequence[int]) -> list[Splice]:
         """A node that is only some of its descendants, in their order; outer ones cover inner."""
@@ -393,11 +393,9 @@ def replaced(by: str) -> Callable[[SourceTree], Iterator[SyntaxChange]]:
 
     def find(tree: SourceTree) -> Iterator[SyntaxChange]:
         for at in tree.of_kind(tree.syntax.expressions):
-            node, words = tree.nodes[at], tree.words(at)
-            is_defined = node.field in tree.syntax.defining
+            words, is_defined = tree.words(at), tree.nodes[at].field in tree.syntax.defining
             if words not in ("0", "1", by) and not is_defined and len(words) >= len(by):
-                mark = f"{by} for {words} of {_around(tree, at)}"
-                yield SyntaxChange(mark, ((node.start, node.end, by),))
+                yield _put(tree, at, by)
 
     return find
 
@@ -405,22 +403,19 @@ def replaced(by: str) -> Callable[[SourceTree], Iterator[SyntaxChange]]:
 def halves(tree: SourceTree) -> Iterator[SyntaxChange]:
     """Whole numbers that are half as large."""
     for at in tree.of_kind(tree.syntax.numbers):
-        words, node = tree.words(at), tree.nodes[at]
+        words = tree.words(at)
         if words.isdecimal() and int(words) > 1:
-            less = str(int(words) // 2)
-            mark = f"{less} for {words} of {_around(tree, at)}"
-            yield SyntaxChange(mark, ((node.start, node.end, less),))
+            yield _put(tree, at, str(int(words) // 2))
 
 
 def plain_types(tree: SourceTree) -> Iterator[SyntaxChange]:
     """The plainest type in place of another."""
     plain = tree.syntax.plain_type
     for at in tree.of_kind(tree.syntax.types):
-        node, words = tree.nodes[at], tree.words(at)
-        is_type = node.field == "type" and words not in (plain, "void")
+        words = tree.words(at)
+        is_type = tree.nodes[at].field == "type" and words not in (plain, "void")
         if is_type and len(words) >= len(plain):
-            mark = f"{plain} for {words} of {_around(tree, at)}"
-            yield SyntaxChange(mark, ((node.start, node.end, plain),))
+            yield _put(tree, at, plain)
 
 
 def layout(tree: SourceTree) -> Iterator[SyntaxChange]:
@@ -438,6 +433,12 @@ def layout(tree: SourceTree) -> Iterator[SyntaxChange]:
         at += len(line) + 1
     if splices:
         yield SyntaxChange(tree.text, tuple(splices))
+
+
+def _put(tree: SourceTree, position: int, by: str) -> SyntaxChange:
+    """Something else in place of a node."""
+    mark = f"{by} for {tree.words(position)} of {_around(tree, position)}"
+    return SyntaxChange(mark, (tree.cut(position, by),))
 
 
 def _around(tree: SourceTree, position: int) -> str:
@@ -481,7 +482,7 @@ def specialised(tree: SourceTree) -> Iterator[SyntaxChange]:
             continue
         dropped = _elements(callee, number)
         uses = [u for u in tree.uses_of(name, _extent(tree, name)) if not _is_in(tree, u, dropped)]
-        splices = tuple((tree.nodes[use].start, tree.nodes[use].end, words) for use in uses)
+        splices = tuple(tree.cut(use, words) for use in uses)
         yield SyntaxChange(f"{words} for {number} of {callee.name}", splices, tuple(dropped))
 
 
@@ -563,10 +564,9 @@ def variables(tree: SourceTree) -> Iterator[SyntaxChange]:
             continue
         words = tree.words(value)
         words = words if _SIMPLE.fullmatch(words) else f"({words})"
-        yield SyntaxChange(
-            f"{words} for {tree.words(parent)}",
-            (tree.cut(parent), *_in_place(tree, name, tree.scope_of(parent), words)),
-        )
+        uses = tree.uses_of(name, tree.scope_of(parent))
+        cuts = (tree.cut(parent), *(tree.cut(use, words) for use in uses))
+        yield SyntaxChange(f"{words} for {tree.words(parent)}", cuts)
 
 
 def macros(tree: SourceTree) -> Iterator[SyntaxChange]:
@@ -575,12 +575,8 @@ def macros(tree: SourceTree) -> Iterator[SyntaxChange]:
         name, value = tree.field(at, "name"), tree.field(at, "value")
         if name is not None:
             words = "" if value is None else tree.words(value).strip()
-            yield SyntaxChange(tree.words(at), (tree.cut(at), *_in_place(tree, name, 0, words)))
-
-
-def _in_place(tree: SourceTree, name: int, scope: int, words: str) -> list[Splice]:
-    uses = tree.uses_of(name, scope)
-    return [(tree.nodes[use].start, tree.nodes[use].end, words) for use in uses]
+            uses = (tree.cut(use, words) for use in tree.uses_of(name, 0))
+            yield SyntaxChange(tree.words(at), (tree.cut(at), *uses))
 
 
 def shorter_names(tree: SourceTree) -> Iterator[SyntaxChange]:
@@ -602,9 +598,7 @@ def shorter_names(tree: SourceTree) -> Iterator[SyntaxChange]:
     for words in dict.fromkeys(tree.words(name) for name in defined):
         new = next(free)
         if len(words) > len(new):
-            every = tree.names[words]
-            splices = tuple((tree.nodes[at].start, tree.nodes[at].end, new) for at in every)
-            yield SyntaxChange(words, splices)
+            yield SyntaxChange(words, tuple(tree.cut(at, new) for at in tree.names[words]))
 
 
 # Reduces a text by its syntax: what is large goes first, what is fine last.

@@ -27,6 +27,8 @@ _ALIAS = re.compile(r"\s*([#!][\w$.-]+)\s*=\s")
 _ALIASES = re.compile(r"[#!][A-Za-z_][\w$.-]*")
 _POINTER = re.compile(r"!tt\.ptr<([^<>]*)>")
 _LOCATION = re.compile(r"\s*\bloc\(")
+# Before the name of an operation, the name, and what follows.
+_CODE = re.compile(r'(\s*(?:%[^=]*= )?"?)([a-z]\w*\.[\w.]+)(.*)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,16 @@ class IrOperation:
     is_last: bool = False
 
     @property
+    def code(self) -> re.Match[str] | None:
+        """Its first line in three groups: the second is the name, with that of its dialect."""
+        return _CODE.match(self.header)
+
+    @property
+    def name(self) -> str:
+        """Its name, with that of its dialect; empty where it has none."""
+        return code[2] if (code := self.code) else ""
+
+    @property
     def has_region(self) -> bool:
         """Whether others are within it."""
         return self.end > self.start
@@ -63,7 +75,7 @@ class IrOperation:
         if not kinds[1] or self.has_region:
             return None
         # Of several, the first one is the result's more often than not.
-        kind = _first(kinds[2])
+        kind = next(_split(kinds[2]), "")
         # What is printed of a load is the pointer.
         return _POINTER.sub(r"\1", kind) if " tt.load " in self.header else kind
 
@@ -155,7 +167,7 @@ def _renamed(line: str, names: Mapping[str, str]) -> str:
             name = names[name]
         return name
 
-    return re.sub(r"%[\w$.-]+(?:#\d+)?", other, line)
+    return _VALUES.sub(other, line)
 
 
 def _without_locations(line: str) -> str:
@@ -182,16 +194,6 @@ def _without_unused_aliases(lines: list[str]) -> list[str]:
         if len(used_lines) == len(lines):
             return lines
         lines = used_lines
-
-
-def _first(kinds: str) -> str:
-    depth = 0
-    for position, letter in enumerate(kinds):
-        depth += letter in "<(["
-        depth -= letter in ">)]"
-        if letter == "," and depth == 0:
-            return kinds[:position].strip()
-    return kinds.strip()
 
 
 @dataclass(slots=True)
@@ -262,6 +264,7 @@ _FOR = re.compile(
     r"scf\.for (%[\w$.-]+) = (%[\w$.-]+) to .*?(?:iter_args\((.*?)\) -> \((.*)\))?\s*:"
 )
 _FUNCTION = re.compile(r"(\s*tt\.func public @[^(]*\()(.*)(\)[^)]*\{)\s*$")
+_VALUES = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _TENSOR = re.compile(r"tensor<(?:\d+x)*(i\d+|f\d+|bf16)\b")
 _SCALAR = re.compile(r"(i\d+|f\d+|bf16)")
 
@@ -299,36 +302,27 @@ def _unused(document: IrModule) -> list[int]:
 
 
 def _that_can_be_constant(document: IrModule) -> list[int]:
-    return [
-        n
-        for n in _operations_that_can_go(document)
-        if "arith.constant" not in document.operations[n].header
-        and _constant(document.operations[n])
-    ]
+    operations = document.operations
+    return [n for n in _operations_that_can_go(document) if _constant(operations[n])]
 
 
 def _with_constants(document: IrModule, chosen: Sequence[int]) -> IrModule:
-    texts = {}
-    for index in chosen:
-        operation = document.operations[index]
-        text = _constant(operation)
-        if text:
-            texts[index] = (f"{'  ' * operation.depth}{operation.results[0]} = {text}",)
-    return document.replaced(texts)
+    return document.replaced({index: _constant(document.operations[index]) for index in chosen})
 
 
-def _constant(operation: IrOperation) -> str | None:
+def _constant(operation: IrOperation) -> list[str]:
+    """A constant in place of an operation that is none, where its type has one."""
     kind = operation.type or ""
     tensor, scalar = _TENSOR.match(kind), _SCALAR.fullmatch(kind)
     element = tensor or scalar
-    if element is None:
-        return None
+    if element is None or operation.name == "arith.constant":
+        return []
     number = "0" if element[1].startswith("i") else "0.000000e+00"
-    if kind == "i1":
-        return "arith.constant false"
     if element[1] == "i1":
         number = "false"
-    return f"arith.constant {f'dense<{number}>' if tensor else number} : {kind}"
+    value = f"dense<{number}> : {kind}" if tensor else f"{number} : {kind}"
+    text = "false" if kind == "i1" else value
+    return [f"{'  ' * operation.depth}{operation.results[0]} = arith.constant {text}"]
 
 
 def _by_another_value(name: str, *, is_earlier: bool = False) -> FoundPass[IrModule]:
@@ -406,7 +400,7 @@ def _unrolled_once(document: IrModule, chosen: Sequence[int]) -> IrModule | None
         names[inner.strip()] = outer.strip()
     if operation.results:
         result, _, count = operation.results[0].partition(":")
-        yielded = re.findall(r"%[\w$.-]+(?:#\d+)?", last)
+        yielded = _VALUES.findall(last)
         numbers = range(int(count or 1))
         names |= {
             (f"{result}#{n}" if count else result): value
@@ -432,12 +426,8 @@ def _without_arguments(document: IrModule, chosen: Sequence[str]) -> IrModule:
 
 def argument_names(document: IrModule) -> tuple[str, ...]:
     """The arguments of its functions, in their order."""
-    return tuple(
-        name
-        for op in document.operations
-        if op.depth == 1
-        for name, _ in _ARGUMENT.findall(op.header)
-    )
+    functions = (op for op in document.operations if op.depth == 1)
+    return tuple(name for op in functions for name, _ in typed_arguments(op))
 
 
 def _split(arguments: str) -> Iterator[str]:

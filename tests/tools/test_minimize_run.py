@@ -20,7 +20,12 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
-from harness.minimize.executed.oracle import ExecutedOracle, IrForm, SourceForm, count_barriers
+from harness.minimize.executed.kernel_level import (
+    ExecutedOracle,
+    count_barriers,
+    ir_form,
+    source_form,
+)
 from harness.minimize.levels import export_source, ir_texts
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.run.launch_sources import RecordedLaunch, small_selection
@@ -58,7 +63,7 @@ async def react_to_five(home: Path) -> tuple[Reaction, ...]:
                 trials=trials,
                 glance=trials,
                 budget=source.budget,
-                form=SourceForm(launch=standalone.launch, layout=FORM),
+                form=source_form(standalone.launch, FORM),
             )
             text = FORM.render(standalone)
             assert oracle.is_possible(text)
@@ -70,13 +75,13 @@ async def react_to_five(home: Path) -> tuple[Reaction, ...]:
             ordered = f"{first}    tl.debug_barrier()\n    tl.store({rest}"
             barriers = count_barriers(ordered)
             assert barriers == 1
-            form = SourceForm(launch=standalone.launch, layout=FORM, barriers=barriers)
+            form = source_form(standalone.launch, FORM, barriers)
             assert form.is_possible(ordered)
             assert not form.is_possible(text)
             half = text.replace("BLOCK + tl.arange", "(BLOCK // 2) + tl.arange")
             assert FORM.read(half) != FORM.read(text)
             [ttgir, *_] = await ir_texts(bench, cell)
-            lowest = replace(oracle, form=IrForm.of(ttgir))
+            lowest = replace(oracle, form=ir_form(ttgir))
             assert not lowest.is_possible(ttgir.text.replace("%out:", "%other:"))
             apart = half.replace("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK // 2)")
             held = replace(oracle, beside=cell.launch, is_free_of_races=True)

@@ -7,41 +7,44 @@ may compute anything, as long as the two should agree.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from msgspec import structs
 from packaging.version import Version
 
+from gpu_emulator.values import Budget, Schedule
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import other_targets
-from harness.cells.evaluate import Evaluated
+from harness.cells.evaluate import Evaluated, cell_evidence
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.bench import Workbench
+from harness.frontends.one_file import StandaloneError
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import form_of, front_end
+from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.source_form import CompileRequest, Lowered
+from harness.io.processes.hub import ResourceLimits
+from harness.judging.judge import judge as judge_compilation
 from harness.minimize.executed.launch_file import (
     LaunchForm,
     NoLaunchFileError,
     launch_text,
     recorded_name,
 )
-from harness.minimize.executed.oracle import (
-    ExecutedOracle,
-    IrForm,
-    SourceForm,
-    count_barriers,
-    oracle_of,
-)
 from harness.minimize.executed.ptx_level import (
     RUN_PTX,
+    ExecutedCase,
     as_npy,
     executed_case,
     hold,
     launch_files,
     minimize_executed_ptx,
+    reaction_of_run,
 )
 from harness.minimize.levels import (
     IrText,
@@ -55,26 +58,253 @@ from harness.minimize.levels import (
 )
 from harness.minimize.python.python_passes import python_format
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.interest import Oracle
 from harness.minimize.reduction.minimization import (
     LAUNCH_FILE,
     Minimization,
     MinimizedLaunch,
     NothingToReduce,
 )
-from harness.minimize.reduction.work import (
-    Level,
-    LevelReduction,
-    MinimizeOptions,
-    MinimizeTask,
-    Watch,
-)
+from harness.minimize.reduction.work import Level, LevelReduction, MinimizeTask, Watch
+from harness.minimize.ttgir import IrModule, argument_names
+from harness.run.emulating import emulate_once
+from harness.run.emulator_jobs import Ran, RunTrial
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of
+from harness.run.inputs import launch_of_text
+from harness.run.judging import Judgement, is_formal, judge, race_words
+from harness.run.launch import NotRunError, RunEvidence, Trusted
 from harness.run.launch_sources import RecordedLaunch, lower_cell, small_selection
+from harness.run.schedules import read_schedules, trials_of
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant, RunRow
+from harness.values.standalone import FileLaunch, FileLayout
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, VerdictKind
+
+# What any Triton's PTX of a kernel's file computes, on inputs that were recorded once.
+
+_PLAIN = Schedule(warps="lockstep", completion="early")
+_BARRIER = re.compile(r"\b(?:debug_barrier|thread_barrier)\(")
+
+
+def count_barriers(text: str) -> int:
+    """How many barriers of Triton's, or Gluon's, a file of Python asks for itself."""
+    return len(_BARRIER.findall(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextForm:
+    """How the texts of a level are compiled: as files with a `suffix`, with `options`.
+
+    `is_possible` says whether a text may be a candidate. `described` is what Triton said of the
+    arguments when it lowered the original, where it does not know that of a candidate.
+    """
+
+    suffix: str
+    is_possible: Callable[[str], bool]
+    options: Mapping[str, object] = field(default_factory=dict)
+    described: Mapping[str, object] = field(default_factory=dict)
+
+
+def source_form(original: FileLaunch, layout: FileLayout, barriers: int = 0) -> TextForm:
+    """Standalone files of Python; `original` is the launch of the original.
+
+    What a candidate says of its arguments has to be true of what they are. All of the `barriers`
+    stay that the original asks for: without them a candidate may leave open itself what it
+    computes, whether or not that shows elsewhere.
+    """
+
+    def is_possible(text: str) -> bool:
+        try:
+            launch = layout.read(text).launch
+        except StandaloneError:
+            return False
+        attributes = {p: w for p, w in original.attributes.items() if p[0] in launch.signature}
+        return (
+            launch.attributes == attributes
+            and launch.options.keys() >= original.options.keys()
+            and count_barriers(text) >= barriers
+        )
+
+    return TextForm(suffix=".py", is_possible=is_possible)
+
+
+def ir_form(ir: IrText) -> TextForm:
+    """Modules of Triton's IR with the arguments of the original."""
+    arguments = argument_names(IrModule.read(ir.text))
+    return TextForm(
+        suffix=ir.suffix,
+        is_possible=lambda text: argument_names(IrModule.read(text)) == arguments,
+        options=ir.options,
+        described={name: ir.metadata.get(name) for name in ("signature", "constants")},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutedOracle(Oracle[Compiler]):
+    """Compiles a text as the cell is compiled, and executes it as `variant` says.
+
+    The `trials` are all orders; those of a `glance` show the failure of the original.
+    `beside` is the launch captured for the target that the result is compared with; where there is
+    none, with what is `trusted`, if anything is. It is compiled by the same compiler, or always by
+    that of `beside_compiler`; with the options of the form, or `beside_options`. Where the original
+    `is_free_of_races` there, so is each text: what races in itself is right nowhere. `formal` is as
+    in `RunEvidence`.
+    """
+
+    bench: Workbench
+    cell: PlannedCell
+    variant: LaunchVariant
+    trials: tuple[RunTrial, ...]
+    glance: tuple[RunTrial, ...]
+    budget: Budget
+    form: TextForm
+    trusted: tuple[Trusted, ...] = ()
+    beside: CapturedLaunch | None = None
+    beside_compiler: Compiler | None = None
+    beside_options: Mapping[str, object] | None = None
+    is_free_of_races: bool = False
+    words: str = "the same file"
+    formal: bool = False
+
+    def is_possible(self, text: str) -> bool:
+        return self.form.is_possible(text)
+
+    async def react(
+        self, text: str, tool: Compiler, limits: ResourceLimits | None = None
+    ) -> Reaction:
+        case = await self.execute(text, tool, limits)
+        return case if isinstance(case, Reaction) else reaction_of_run(case.judgement)
+
+    async def look(self, text: str, tool: Compiler) -> Reaction:
+        return await replace(self, trials=self.glance).react(text, tool)
+
+    async def execute(
+        self, text: str, tool: Compiler, limits: ResourceLimits | None = None
+    ) -> ExecutedCase | Reaction:
+        """What comes of executing the PTX of this Triton; a reaction where it cannot be."""
+        assert self.cell.launch is not None
+        limits = limits or self.bench.limits
+        launch = structs.replace(self.cell.launch, compiler=tool)
+        lowering = await self._lower(launch, text, self.form.options, limits)
+        if isinstance(lowering, Reaction):
+            return lowering
+        try:
+            evidence = await self._run(lowering, self.trials)
+            trusted, contents = await self._trusted(text, tool, limits)
+        except NotRunError as error:
+            return reaction_of_run(Judgement(verdict=VerdictKind.NOT_RUN, reason=str(error)))
+        evidence = evidence.held_to(*trusted)
+        evidence = replace(evidence, contents={**contents, **evidence.contents})
+        judgement = judge(evidence)
+        is_wrong = judgement.verdict is VerdictKind.WRONG_RESULT
+        # Beside it the same text is free of garbage: then garbage is the compiler's doing.
+        if is_wrong and self.beside is None and _has_garbage(evidence.ran):
+            reason = "it depends on what nothing wrote"
+            judgement = Judgement(verdict=VerdictKind.UNINITIALISED, reason=reason)
+        return ExecutedCase(text=lowering.ptx or "", evidence=evidence, judgement=judgement)
+
+    async def allocates(self, text: str) -> bool:
+        """Whether what comes of a text asks its launch for memory."""
+        assert self.cell.launch is not None
+        lowering = await self._lower(self.cell.launch, text, self.form.options, self.bench.limits)
+        if isinstance(lowering, Reaction):
+            return False
+        return bool(lowering.lowering.metadata.get("global_scratch_size"))
+
+    async def _lower(
+        self,
+        launch: CapturedLaunch,
+        text: str,
+        options: Mapping[str, object],
+        limits: ResourceLimits,
+    ) -> Lowered | Reaction:
+        request = CompileRequest(
+            text=text, ptxas=None, limits=limits, suffix=self.form.suffix, options=options
+        )
+        lowered = await form_of(launch.compiler.kind).compile(self.bench, launch, request)
+        assert lowered is not None, "it is compiled to the end"
+        if lowered.ptx is None:
+            evidence = cell_evidence(
+                kind=self.cell.compiler.kind,
+                target=self.cell.cell.target,
+                limits=self.cell.limits,
+                lowering=lowered.lowering,
+            )
+            verdict = judge_compilation(evidence)
+            reason = f"it does not compile: {verdict.kind.value}, {verdict.reason}"
+            return reaction_of_run(Judgement(verdict=VerdictKind.NOT_RUN, reason=reason))
+        return lowered
+
+    async def _run(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> RunEvidence:
+        metadata, ptx = {**lowered.lowering.metadata, **self.form.described}, lowered.ptx or ""
+        launch = launch_of_text(ptx, metadata, self.variant)
+        launch = launch.run_as(trials, self.budget, formal=self.formal)
+        contents = {name: self.bench.store.artifacts.get(name) for name in launch.artifacts}
+        return await emulate_once(self.bench, launch, ptx, contents)
+
+    async def _trusted(
+        self, text: str, tool: Compiler, limits: ResourceLimits
+    ) -> tuple[tuple[Trusted, ...], Mapping[str, bytes]]:
+        """What the file computes for the other target or by the other compiler; bytes by sha256."""
+        if self.beside is None:
+            names = {name for trusted in self.trusted for name in trusted.buffers if name}
+            return self.trusted, {name: self.bench.store.artifacts.get(name) for name in names}
+        launch = structs.replace(self.beside, compiler=self.beside_compiler or tool)
+        options = self.form.options if self.beside_options is None else self.beside_options
+        lowering = await self._lower(launch, text, options, limits)
+        if isinstance(lowering, Reaction):
+            raise NotRunError(f"{self.words} does not compile: {lowering.reason}")
+        # One run, and one with other garbage, which must leave the same.
+        trials = trials_of((_PLAIN,), races=self.is_free_of_races)
+        evidence = await self._run(lowering, trials)
+        runs = evidence.ran
+        is_fine = len(runs) == len(trials) and all(ran.ended for ran in runs)
+        if not is_fine or runs[0].buffers != runs[1].buffers:
+            raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
+        races = [r for r in runs[0].races if not is_formal(r, is_alike=True, is_near=False)]
+        if self.is_free_of_races and races:
+            raise NotRunError(f"{self.words} has a race: {race_words(races[0])}")
+        trusted = Trusted(words=self.words, buffers=runs[0].buffers, is_final=True)
+        return (trusted,), evidence.contents
+
+
+async def oracle_of(
+    bench: Workbench, cell: PlannedCell, executor: OnEmulator[RecordedLaunch], form: TextForm
+) -> tuple[ExecutedOracle, RunRow]:
+    """An oracle that compares with nothing, and what came out of the cell; on the same inputs.
+
+    Raises:
+        TriageError: the launch cannot be run with values.
+    """
+    assert cell.record is not None
+    row = (await executor.execute(bench, cell)).row
+    schedules = read_schedules((row.schedule or "").partition(",")[0])
+    oracle = ExecutedOracle(
+        bench=bench,
+        cell=cell,
+        variant=await executor.source.variant(cell.record),
+        trials=executor.source.trials,
+        glance=trials_of(schedules, races=row.run is VerdictKind.RACE),
+        budget=executor.source.budget,
+        form=form,
+        formal=executor.source.selection.formal,
+    )
+    return oracle, row
+
+
+def _has_garbage(runs: tuple[Ran, ...]) -> bool:
+    """Whether a run with other garbage left something else."""
+    plain = {run.trial.schedule: run.buffers for run in runs if not run.trial.schedule.garbage}
+    return any(
+        plain.get(replace(run.trial.schedule, garbage=0)) != run.buffers
+        for run in runs
+        if run.trial.schedule.garbage
+    )
+
+
+# The levels of source and of IR.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,23 +313,20 @@ class ExecutedKernel:
 
     selection: Selection
     executor: OnEmulator[RecordedLaunch]
-    level: str
 
     @classmethod
-    def of(
-        cls, bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
-    ) -> ExecutedKernel:
+    def of(cls, bench: Workbench, selection: Selection, watch: Watch) -> ExecutedKernel:
         selection = small_selection(selection)
         source = RecordedLaunch(bench=bench, selection=selection, tell=watch.tell)
-        return cls(selection=selection, executor=OnEmulator(source=source), level=options.level)
+        return cls(selection=selection, executor=OnEmulator(source=source))
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         return await self.executor.evaluate(bench, cell)
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
-        if self.level == "ttgir":
+        if task.options.level == "ttgir":
             return await _minimize_ir(task, self.executor)
-        if self.level == "ptx":
+        if task.options.level == "ptx":
             case = await executed_case(task.bench, task.subject.cell, self.executor.source)
             return await minimize_executed_ptx(task, case)
         return await _minimize_source(task, self.executor)
@@ -117,7 +344,7 @@ async def _minimize_source(
     form = form_of(cell.compiler.kind)
     standalone = await export_source(bench, cell)
     text = form.render(standalone)
-    source = SourceForm(launch=standalone.launch, layout=form, barriers=count_barriers(text))
+    source = source_form(standalone.launch, form, count_barriers(text))
     oracle, row = await oracle_of(bench, cell, executor, source)
     verdict = row.run
     if verdict is VerdictKind.WRONG_RESULT:
@@ -130,9 +357,6 @@ async def _minimize_source(
     if first.verdict.value != verdict.value or first.key is None:
         reason = f"as one file it gives {first.verdict.value}: {first.reason}"
         return NothingToReduce(reason=f"{task.subject.row.reason}; {reason}")
-    # Held to something else, other outputs may differ.
-    mine = structs.replace(task.subject.row, signature=first.key)
-    task = replace(task, subject=replace(task.subject, row=mine))
     python = python_format(form)
     level = Level(
         name="source",
@@ -141,15 +365,33 @@ async def _minimize_source(
         size_of=python.size_of,
         reduce=python.reduce_text,
     )
+    launched = partial(_launch_of, outputs=tuple(output.name for output in row.outputs))
+    return await _reduced(task, level, oracle, first, launched, "no launch of it shows the same")
+
+
+async def _reduced(
+    task: MinimizeTask,
+    level: Level,
+    oracle: ExecutedOracle,
+    first: Reaction,
+    launched: Callable[
+        [MinimizeTask, LevelReduction[Compiler], ExecutedOracle], Awaitable[MinimizedLaunch | str]
+    ],
+    without_launch: str,
+    notes: Sequence[str] = (),
+) -> Minimization | NothingToReduce:
+    """Reduce what gives `first`, and what is `launched` of what is left; else say why nothing."""
+    # Held to something else, other outputs may differ.
+    mine = structs.replace(task.subject.row, signature=first.key)
+    task = replace(task, subject=replace(task.subject, row=mine))
     work = await reduce_held(task, level, held_by_compilers(task, oracle))
     if isinstance(work, NothingToReduce):
         return work
-    outputs = tuple(output.name for output in row.outputs)
-    launch = await _launch_of(task, work, oracle, outputs)
+    launch = await launched(task, work, oracle)
     if isinstance(launch, str):
-        why = f"no launch of it shows the same: {launch}"
-        return held_minimization(task, work, last_notes=(why,))
-    return held_minimization(task, work, launch=launch)
+        why = f"{without_launch}: {launch}"
+        return held_minimization(task, work, first_notes=notes, last_notes=(why,))
+    return held_minimization(task, work, launch=launch, first_notes=notes)
 
 
 async def _source_held_to(
@@ -303,7 +545,7 @@ async def _minimize_ir(
 
     for ir in await ir_texts(bench, cell):
         task.watch.stage(f"executing what the {ir.role} becomes")
-        oracle, row = await oracle_of(bench, cell, executor, IrForm.of(ir))
+        oracle, row = await oracle_of(bench, cell, executor, ir_form(ir))
         comparing = await _ir_held_to(task, executor, oracle, ir) if is_compared(row) else oracle
         if isinstance(comparing, str):
             reasons.append(f"the {ir.role}: {comparing}")
@@ -314,18 +556,9 @@ async def _minimize_ir(
         reasons.append(f"the {ir.role} gives {first.verdict.value}: {first.reason}")
     else:
         return NothingToReduce(reason="; ".join((reason, *reasons)))
-    # Held to something else, other outputs may differ.
-    mine = structs.replace(task.subject.row, signature=first.key)
-    task = replace(task, subject=replace(task.subject, row=mine))
-    work = await reduce_held(task, ir_level(ir), held_by_compilers(task, comparing))
-    if isinstance(work, NothingToReduce):
-        return work
     words = [f"what is held: it differs from {comparing.words}"] if is_compared(row) else []
-    launch = await _ptx_of(task, work, comparing)
-    if isinstance(launch, str):
-        why = f"its PTX alone does not show the same: {launch}"
-        return held_minimization(task, work, first_notes=words, last_notes=(why,))
-    return held_minimization(task, work, launch=launch, first_notes=words)
+    why = "its PTX alone does not show the same"
+    return await _reduced(task, ir_level(ir), comparing, first, _ptx_of, why, words)
 
 
 async def _ir_held_to(
@@ -347,7 +580,7 @@ async def _ir_held_to(
         there = replace(
             plain,
             cell=structs.replace(cell, launch=comparing.beside),
-            form=replace(IrForm.of(ir), options=comparing.beside_options or ir.options),
+            form=replace(ir_form(ir), options=comparing.beside_options or ir.options),
         )
         if (await there.react(ir.text, tool)).is_accepted:
             return comparing

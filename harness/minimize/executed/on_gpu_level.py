@@ -21,8 +21,12 @@ from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import Batcher
 from harness.judging.ptxas.ptxas_options import level_change
-from harness.minimize.executed.oracle import reaction_of_run
-from harness.minimize.executed.ptx_level import find_entry, launch_files, written_launch
+from harness.minimize.executed.ptx_level import (
+    find_entry,
+    launch_files,
+    reaction_of_run,
+    written_launch,
+)
 from harness.minimize.ptx.level import reduce_by
 from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.fingerprint import Answer
@@ -148,10 +152,7 @@ class MeasuredPtx(LaunchSource):
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: the same, whatever the text is."""
-        ptx, entry = cell.raw_ptx or "", cell.entry or ""
-        return replace(
-            self.original, emulation=replace(self.original.emulation, ptx=ptx, entry=entry)
-        )
+        return self._of_entry(cell.raw_ptx or "", cell.entry or "")
 
     def _compared(self, results: Sequence[Executed]) -> PredicateAnswer:
         for result, expected in zip(results, self.expected, strict=True):
@@ -169,8 +170,10 @@ class MeasuredPtx(LaunchSource):
     def _launch(self, text: str, bench: Workbench | None = None) -> Launch:
         entry = find_entry(text, self.original.emulation.entry)
         assert entry is not None, "the text was looked at before"
-        ptx = (bench or self.bench).store.artifacts.put(text.encode())
-        emulation = replace(self.original.emulation, ptx=ptx, entry=entry.name)
+        return self._of_entry((bench or self.bench).store.artifacts.put(text.encode()), entry.name)
+
+    def _of_entry(self, ptx: str, entry: str) -> Launch:
+        emulation = replace(self.original.emulation, ptx=ptx, entry=entry)
         return replace(self.original, emulation=emulation)
 
 
@@ -183,11 +186,8 @@ class MeasuredCase:
 
     bench: Workbench
     selection: Selection
-    inputs: RawInputs
+    options: MinimizeOptions
     guards: Sequence[Assembler]
-    level: int
-    on: str | None
-    runner: str | None
     predicate: MeasuredPtx | None = None
     results: tuple[Executed, ...] = ()
     notes: tuple[str, ...] = ()
@@ -203,37 +203,31 @@ class MeasuredCase:
         return cls(
             bench=bench,
             selection=structs.replace(selection, ptxas=(accused,)),
-            inputs=options.inputs or RawInputs(),
+            options=options,
             guards=[guard for guard in guards if guard is not None],
-            level=options.gpu_level,
-            on=options.on,
-            runner=options.runner,
         )
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        destination = destination_of(self.on, self.runner)
-        repro = self.selection.repro
+        options, repro = self.options, self.selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
-        budget = Budget(max_instructions=INSTRUCTIONS)
-        launch = raw_launch(
-            repro.ptx, repro.kernel, self.inputs, bench.store, default_trials(), budget
-        )
+        inputs, budget = options.inputs or RawInputs(), Budget(max_instructions=INSTRUCTIONS)
+        launch = raw_launch(repro.ptx, repro.kernel, inputs, bench.store, default_trials(), budget)
         self.notes = launch.notes
         named = structs.replace(cell, cell=launch.named(cell.cell), nvdisasms=())
-        cells = [near for near, _ in leveled(named, (self.level,))]
+        cells = [near for near, _ in leveled(named, (options.gpu_level,))]
         for guard in self.guards:
             selection = structs.replace(self.selection, ptxas=(guard,))
             plan = await plan_launch(bench, selection.place(target=cell.cell.target))
             [beside] = [near for near in plan.cells if near.entry == cell.entry]
             beside = structs.replace(beside, cell=launch.named(beside.cell), nvdisasms=())
-            cells.append(with_flags(beside, level_change(self.level)))
+            cells.append(with_flags(beside, level_change(options.gpu_level)))
         text = bench.store.artifacts.get(launch.launch.emulation.ptx).decode()
         self.predicate = MeasuredPtx(
             bench=bench,
             cells=tuple(cells),
             original=launch.launch,
             launch=written_launch(text, launch.launch.emulation),
-            destination=destination,
+            destination=destination_of(options.on, options.runner),
             unwritten=count_unwritten(text),
         )
         self.results = await self.predicate.observe(bench, text)
@@ -271,7 +265,7 @@ class MeasuredCase:
                     predicate,
                     text,
                     signature=row.run_signature,
-                    by=f"{self.on}:{_tool(self.results[0])}",
+                    by=f"{self.options.on}:{_tool(self.results[0])}",
                     is_defined=True,
                     is_always=True,
                     terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
@@ -280,7 +274,7 @@ class MeasuredCase:
                     return work
                 shown = predicate.same[work.best]
                 who = _tool(self.results[0]).replace("-", " ", 1).replace(",", " ")
-                headline = f"{who} on {task.subject.question.target}: {shown.run_reason}"
+                headline = f"{who} on {task.subject.cell.cell.target}: {shown.run_reason}"
                 program = await predicate.program(work.best, headline)
                 files = {**files, **({PROGRAM: program.encode()} if program else {})}
         finally:
@@ -329,7 +323,7 @@ class MeasuredCase:
         target = self.selection.targets[0]
         return (
             f"triage run min.ptx --inputs {LAUNCH_INPUTS} --sm {str(target).removeprefix('sm_')} "
-            f"{tools} -O {levels} --on {self.on}"
+            f"{tools} -O {levels} --on {self.options.on}"
         )
 
 

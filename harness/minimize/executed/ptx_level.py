@@ -24,10 +24,9 @@ from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
-from harness.minimize.executed.oracle import ExecutedCase, reaction_of_run
 from harness.minimize.ptx.level import reduce_by
 from harness.minimize.ptx.reduce import count_unwritten
-from harness.minimize.reduction.fingerprint import Answer
+from harness.minimize.reduction.fingerprint import Answer, Reaction
 from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.minimization import Minimization, MinimizedLaunch, NothingToReduce
 from harness.minimize.reduction.work import MinimizeTask, minimization
@@ -37,19 +36,47 @@ from harness.run.emulator_jobs import Emulation, Ran, RunTrial
 from harness.run.executing import executed_of
 from harness.run.inputs import Entry, EntryError, read_entry
 from harness.run.judging import Judgement, judge, race_words, schedule_words
-from harness.run.launch import RunEvidence, Trusted, evidence_of
+from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
 from harness.run.launch_sources import RecordedLaunch, lower_cell
 from harness.run.raw import PtxLaunch, RawInputs, RawLaunch, raw_launch
 from harness.run.schedules import DEFAULT, default_trials, read_schedules
 from harness.values.errors import UsageError
 from harness.values.execution import Argument
 from harness.values.kernel import LAUNCH_INPUTS
+from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import EMULATOR
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 
 _MOST = 8
 RUN_PTX = f"triage run min.ptx --inputs {LAUNCH_INPUTS}"
 """What executes the PTX that is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutedCase:
+    """PTX that goes wrong: what it was executed with, and what came of it."""
+
+    text: str
+    evidence: RunEvidence
+    judgement: Judgement
+
+    @property
+    def launch(self) -> Launch:
+        """What it was launched with, and what is right, where something says so."""
+        return self.evidence.launch
+
+
+def reaction_of_run(judgement: Judgement) -> Reaction:
+    """A verdict of a run, as fingerprints want it."""
+    return Reaction(
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        is_accepted=judgement.verdict.is_fine_run,
+        end=ProcessEnd(),
+        stage=Stage.RUN,
+        signature=judgement.signature,
+        fields={"verdict": judgement.verdict.value, "stage": str(Stage.RUN)},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -87,7 +87,12 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
     assert text is not None, "the subject was chosen at ptxas"
     task.folder(".ptx")
     oracle = PtxOracle(
-        task.bench.hub, task.subject.question, jobs=task.how.workers, limits=task.how.limits
+        hub=task.bench.hub,
+        target=task.subject.cell.cell.target,
+        flags=row.ptxas_flags,
+        entry=task.subject.cell.entry,
+        limits=task.how.limits,
+        slots=asyncio.Semaphore(task.how.workers),
     )
     ptxas = task.subject.cell.ptxas
     if row.verdict is not VerdictKind.TIMEOUT:
@@ -103,7 +108,7 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
                 f"{ptxas.version} say {first.verdict.value}: {first.reason}"
             )
         )
-    flags, is_defined = oracle.question.flags, options.is_defined
+    flags, is_defined = oracle.flags, options.is_defined
     level = _ptx_level(
         text,
         is_defined=is_defined,
@@ -228,7 +233,7 @@ async def _interest(
         )
     if is_failure and task.subject.row.verdict is not VerdictKind.TIMEOUT:
         await _fewest_flags(oracle, text, ptxas, fingerprint)
-    own = oracle.question.target
+    own = oracle.target
     held_by = ToolVersions(
         name="ptxas",
         tool=ptxas,
@@ -261,14 +266,13 @@ async def _fewest_flags(
     oracle: PtxOracle, text: str, ptxas: Assembler, fingerprint: Fingerprint
 ) -> None:
     """Leave out each flag without which it still fails; what it reports and the target stay."""
-    for flag in oracle.question.flags:
+    for flag in oracle.flags:
         if flag == "-v" or flag.startswith("--gpu-name"):
             continue
-        question = oracle.question
-        fewer = tuple(other_flag for other_flag in question.flags if other_flag != flag)
-        oracle.question = replace(question, flags=fewer)
+        before = oracle.flags
+        oracle.flags = tuple(other for other in before if other != flag)
         if not fingerprint.shows(await oracle.react(text, ptxas)):
-            oracle.question = question
+            oracle.flags = before
 
 
 async def _same_from_index(oracle: PtxOracle, text: str, ptxas: Assembler) -> Assembler:

@@ -224,29 +224,30 @@ def _without_functions(document: Document, chosen: Collection[int]) -> Document:
 
 FUNCTIONS = Pass("functions", _functions, _without_functions)
 _PARTS = ("front", "parameters", "directives")
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    place: int
-    kind: str
-    number: int
+_Part = tuple[int, str, int]
+"""The place of a head, the kind of what stands in it, and its number."""
 
 
 def _parts_of_heads(document: Document) -> list[_Part]:
     """What stands in the heads of functions: linkage, parameters, `.reqntid` and its kin."""
     return [
-        _Part(place, kind, number)
+        (place, kind, number)
         for place, head in _heads(document)
         for kind in _PARTS
         for number in range(len(getattr(head, kind)))
     ]
 
 
-def _without_parts(document: Document, dropped: Sequence[_Part]) -> Document | None:
+def _without_parts(document: Document, dropped: Collection[_Part]) -> Document | None:
     changes: dict[int, Sequence[Statement]] = {}
     for place, head in _heads(document):
-        new = _without(head, [part for part in dropped if part.place == place])
+        kept: dict[str, Any] = {
+            kind: tuple(
+                p for n, p in enumerate(getattr(head, kind)) if (place, kind, n) not in dropped
+            )
+            for kind in _PARTS
+        }
+        new = replace(head, **kept)
         if new != head:
             before = document.statements[place].before
             changes[place] = [statement(StatementKind.HEAD, str(new), before)]
@@ -254,16 +255,6 @@ def _without_parts(document: Document, dropped: Sequence[_Part]) -> Document | N
 
 
 HEADS = Pass("heads", _parts_of_heads, _without_parts)
-
-
-def _without(head: Head, parts: Collection[_Part]) -> Head:
-    dropped = {(part.kind, part.number) for part in parts}
-
-    def kept(kind: str) -> tuple[Any, ...]:
-        return tuple(part for n, part in enumerate(getattr(head, kind)) if (kind, n) not in dropped)
-
-    front, parameters, directives = map(kept, _PARTS)
-    return replace(head, front=front, parameters=parameters, directives=directives)
 
 
 def _heads(document: Document) -> Iterable[tuple[int, Head]]:

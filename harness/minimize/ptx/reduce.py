@@ -196,21 +196,14 @@ def _lines(
         yield statement(StatementKind.INSTRUCTION, VALUES[kind].format(name, first))
 
 
-def _leading(document: Document, function: Function) -> Iterator[int]:
-    for place in function.body:
-        line = document.statements[place]
-        if line.kind is StatementKind.INSTRUCTION:
-            yield place
-        elif line.kind is not StatementKind.DECLARATION:
-            return
-
-
 def _present(document: Document, function: Function, registers: Registers) -> dict[str, str]:
     """The registers at the beginning that already stand for what nothing writes."""
     inside = [line for place, line in document.instructions if place in function.body]
     registers_by_kind: dict[str, str] = {}
-    for place in _leading(document, function):
+    for place in function.body:
         line = document.statements[place]
+        if line.kind is StatementKind.DECLARATION:
+            continue
         op = line.instruction
         if not op or len(op.writes) != 1:
             break
@@ -457,21 +450,19 @@ async def pump(
     return False
 
 
-async def double_ballast(reducer: Reducer[Document]) -> bool:
+async def double_ballast(reducer: Reducer[Document]) -> None:
     """Write the line that is there most often twice as often, if that may be."""
     document = reducer.best
     places_of: dict[str, list[int]] = {}
     for place, op in document.instructions:
         places_of.setdefault(str(op), []).append(place)
     places = max(places_of.values(), key=len, default=[])
-    line = [document.statements[place] for place in places]
     if len(places) < _FEWEST_LOOKALIKES:
-        return False
+        return
+    line = [document.statements[place] for place in places]
     doubled = document.replaced({places[0]: [*line, line[0]]})
-    if not (await reducer.ask(_PUMP, [doubled]))[0]:
-        return False
-    reducer.adopt(_PUMP, doubled)
-    return True
+    if (await reducer.ask(_PUMP, [doubled]))[0]:
+        reducer.adopt(_PUMP, doubled)
 
 
 def _groups(document: Document) -> Iterator[tuple[Document, Function, int]]:

@@ -19,6 +19,8 @@ from harness.minimize.python.tree import (
     PythonFile,
     PythonFunction,
     Replacement,
+    Rewriter,
+    defined_by,
     expression,
     loads,
     names_in,
@@ -43,6 +45,11 @@ Change = Callable[[ast.AST], Replacement]
 def nothing(node: ast.AST) -> Replacement:  # noqa: ARG001
     """Leaves a node out."""
     return None
+
+
+def _written(text: str) -> Change:
+    """Puts an expression in the place of a node."""
+    return lambda _: expression(text)
 
 
 Pass = FoundPass[PythonFile]
@@ -83,9 +90,15 @@ def _methods(document: PythonFile) -> list[int]:
 
 
 def _unused(document: PythonFile) -> list[int]:
-    unused = _unused_globals(document)
+    named = {document.launch.kernel, *names_of_launch(document.launch)}
+
+    def is_unused_global(stmt: ast.stmt, living: Sequence[ast.stmt]) -> bool:
+        others = names_in(beside for beside in living if beside is not stmt)
+        return (named | others).isdisjoint(defined_by(stmt))
+
+    unused = _without_use(document.tree.body, is_unused_global)
     for function in document.functions.values():
-        unused += _unused_statements(function)
+        unused += _without_use(function.statements, _is_unused)
     return sorted(document.positions[id(statement)] for statement in unused)
 
 
@@ -95,52 +108,27 @@ METHODS = Pass("methods", _methods, _without, lambda document, at: ast.unparse(d
 UNUSED = Pass("unused", _unused, _without, PythonFile.words)
 
 
-def _unused_statements(fn: PythonFunction) -> list[ast.stmt]:
+def _without_use(
+    statements: Sequence[ast.stmt], is_unused: Callable[[ast.stmt, Sequence[ast.stmt]], bool]
+) -> list[ast.stmt]:
+    """Those that nothing uses which is used itself."""
     unused: list[ast.stmt] = []
     while True:
-        lost = {id(stmt) for stmt in unused}
-        living = [stmt for stmt in fn.statements if id(stmt) not in lost]
-        more = [stmt for stmt in living if _is_unused(stmt, living, lost)]
+        living = [stmt for stmt in statements if stmt not in unused]
+        more = [stmt for stmt in living if is_unused(stmt, living)]
         if not more:
             return unused
         unused += more
 
 
-def _is_unused(stmt: ast.stmt, living: Sequence[ast.stmt], lost: set[int]) -> bool:
+def _is_unused(stmt: ast.stmt, living: Sequence[ast.stmt]) -> bool:
     if isinstance(stmt, ast.If | ast.For | ast.While):
-        inner = [*stmt.body, *stmt.orelse]
-        return all(
-            id(inner_statement) in lost or isinstance(inner_statement, ast.Pass)
-            for inner_statement in inner
-        )
+        inner = (*stmt.body, *stmt.orelse)
+        return all(one not in living or isinstance(one, ast.Pass) for one in inner)
     if not isinstance(stmt, ast.Assign | ast.AnnAssign | ast.AugAssign):
         return False
     names = stores(stmt)
     return bool(names) and not any(names & loads(beside) for beside in living if beside is not stmt)
-
-
-def _unused_globals(source: PythonFile) -> list[ast.stmt]:
-    unused: list[ast.stmt] = []
-    named = {source.launch.kernel, *names_of_launch(source.launch)}
-    while True:
-        living = [stmt for stmt in source.tree.body if stmt not in unused]
-        more = [
-            stmt
-            for stmt in living
-            if not _global_names(stmt)
-            & (named | names_in(beside for beside in living if beside is not stmt))
-        ]
-        if not more:
-            return unused
-        unused += more
-
-
-def _global_names(stmt: ast.stmt) -> set[str]:
-    if isinstance(stmt, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name.partition(".")[0] for alias in stmt.names}
-    if isinstance(stmt, ast.FunctionDef | ast.ClassDef):
-        return {stmt.name}
-    return stores(stmt)
 
 
 def rewrites(name: str, offer: Callable[[PythonFile, ast.AST], Change | None]) -> Pass:
@@ -315,8 +303,7 @@ def arguments(*, is_inlining: bool) -> Pass:
             if isinstance(node, ast.arguments):
                 changes[position] = lambda old: _without_parameters(old, names)
             elif isinstance(node, ast.Name) and node.id in names and is_inlining:
-                text = _value(document, node.id)
-                changes[position] = lambda _, text=text: expression(text)  # type: ignore[misc]
+                changes[position] = _written(_value(document, node.id) or "")
         return document.rewrite(changes, launch)
 
     return Pass("inlined arguments" if is_inlining else "unused arguments", find, make)
@@ -460,47 +447,55 @@ def _reads(function: PythonFunction) -> Iterator[ast.Name]:
             yield node
 
 
-def _substitution(
-    name: str, pairs: Callable[[PythonFunction], Iterator[tuple[ast.Assign, str]]]
-) -> Pass:
+_Settings = Callable[[PythonFunction], Iterator[tuple[str, ast.Assign, str]]]
+"""Variables, what sets each, and the expression that may stand in for it."""
+
+
+def _substitution(name: str, settings: _Settings) -> Pass:
     """Assignments that go, each with the expression that stands in for its variable."""
 
     def find(document: PythonFile) -> list[int]:
         return [
             document.positions[id(stmt)]
             for fn in document.functions.values()
-            for stmt, _ in pairs(fn)
+            for _, stmt, _ in settings(fn)
         ]
 
     def make(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
         lost = {id(document.nodes[position]) for position in chosen}
         changes: dict[int, Change] = dict.fromkeys(chosen, nothing)
         for fn in document.functions.values():
-            texts = {_target(stmt): text for stmt, text in pairs(fn) if id(stmt) in lost}
+            texts = {name: text for name, stmt, text in settings(fn) if id(stmt) in lost}
             for node in _reads(fn):
                 if node.id in texts:
-                    text = _resolved(node.id, texts)
-                    changes[document.positions[id(node)]] = lambda _, text=text: expression(text)  # type: ignore[misc]
+                    changes[document.positions[id(node)]] = _written(_resolved(node.id, texts))
         return document.rewrite(changes)
 
     return Pass(name, find, make, PythonFile.words)
 
 
-def _twins(fn: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
-    """Assignments, and what the nearest one sets that looks the same but for the names in it."""
+def _set_once(fn: PythonFunction) -> dict[str, ast.Assign]:
+    """The variables that one assignment sets alone."""
     counts = Counter(name for stmt in fn.statements for name in stores(stmt))
-    before: dict[str, ast.Assign] = {}
-    for stmt in fn.statements:
-        if not isinstance(stmt, ast.Assign) or not isinstance(stmt.targets[0], ast.Name):
-            continue
-        if counts[_target(stmt)] > 1 or _target(stmt) in fn.parameters:
-            continue
-        if not isinstance(stmt.value, ast.Call):
-            continue
-        look = _nameless(stmt.value)
-        if look in before:
-            yield stmt, _target(before[look])
-        before[look] = stmt
+    assignments = (stmt for stmt in fn.statements if isinstance(stmt, ast.Assign))
+    return {
+        target.id: stmt
+        for stmt in assignments
+        if isinstance(target := stmt.targets[0], ast.Name)
+        and counts[target.id] == 1
+        and target.id not in fn.parameters
+    }
+
+
+def _twins(fn: PythonFunction) -> Iterator[tuple[str, ast.Assign, str]]:
+    """For each the nearest variable before it that is set to the same but for the names in it."""
+    before: dict[str, str] = {}
+    for name, stmt in _set_once(fn).items():
+        if isinstance(stmt.value, ast.Call):
+            look = _nameless(stmt.value)
+            if look in before:
+                yield name, stmt, before[look]
+            before[look] = name
 
 
 def _nameless(node: ast.expr) -> str:
@@ -516,44 +511,32 @@ def _nameless(node: ast.expr) -> str:
     return " ".join(parts)
 
 
-def _set_once(fn: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
+def _plain_values(fn: PythonFunction) -> Iterator[tuple[str, ast.Assign, str]]:
     """Variables that are set once to a name, a number or, read once, to a short expression."""
     counts = Counter(name for stmt in fn.statements for name in stores(stmt))
     reads = Counter(node.id for node in _reads(fn))
-    for stmt in fn.statements:
-        if not isinstance(stmt, ast.Assign) or not isinstance(stmt.targets[0], ast.Name):
-            continue
-        name, value = _target(stmt), stmt.value
-        if counts[name] > 1 or name in fn.parameters or name in loads(stmt):
-            continue
-        if any(counts[read] > 1 for read in loads(stmt)):
-            continue
+    for name, stmt in _set_once(fn).items():
+        value, others = stmt.value, loads(stmt)
         is_plain = isinstance(value, ast.Name | ast.Constant)
         is_short = reads[name] == 1 and len(ast.unparse(value)) <= _SHORT
-        if is_plain or is_short:
-            yield stmt, ast.unparse(value)
-
-
-def _target(statement: ast.Assign) -> str:
-    target = statement.targets[0]
-    assert isinstance(target, ast.Name)
-    return target.id
+        # What is set again may be another value by then.
+        is_fixed = name not in others and all(counts[other] <= 1 for other in others)
+        if is_fixed and (is_plain or is_short):
+            yield name, stmt, ast.unparse(value)
 
 
 def _resolved(name: str, texts: Mapping[str, str]) -> str:
     """The expression for a variable, in which no variable is left that goes too."""
     tree = ast.parse(texts[name], mode="eval")
-    inner = {
-        node.id: _resolved(node.id, texts)
+    changes = {
+        id(node): _written(_resolved(node.id, texts))
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and node.id in texts
     }
-
-    class _Inner(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return expression(inner[node.id]) if node.id in inner else node
-
-    return ast.unparse(_Inner().visit(tree)) if inner else texts[name]
+    if changes:
+        Rewriter(changes).visit(tree)
+        return ast.unparse(tree)
+    return texts[name]
 
 
 # Reduces a standalone file: what is large goes first, what is fine last.
@@ -566,7 +549,7 @@ STRUCTURE: tuple[Pass, ...] = (UNUSED, METHODS, STATEMENTS, branches("body"), br
 OPTIONS = Pass("launch", _options, _without_options)
 NUMBERS = Pass("halved numbers", _numbers, _with_halves, _number_now)
 TWINS = _substitution("twins", _twins)
-PROPAGATIONS = _substitution("propagations", _set_once)
+PROPAGATIONS = _substitution("propagations", _plain_values)
 PASSES: tuple[Pass, ...] = (
     arguments(is_inlining=False),
     PARAMETERS,
@@ -598,10 +581,6 @@ async def _reduce_source(reducer: Reducer[PythonFile]) -> None:
     await reduce_patiently(reducer, PASSES)
 
 
-async def _reduce_launch(reducer: Reducer[PythonFile]) -> None:
-    await reduce_patiently(reducer, (OPTIONS,))
-
-
 def python_format(layout: FileLayout, *, keeps_kernel: bool = False) -> TextFormat[PythonFile]:
     """Standalone files; lines are those of functions, without comments and blanks.
 
@@ -612,5 +591,5 @@ def python_format(layout: FileLayout, *, keeps_kernel: bool = False) -> TextForm
         text_of=lambda source: source.text,
         size=lambda source: source.size,
         lines=lambda source: source.kernel_lines,
-        run=_reduce_launch if keeps_kernel else _reduce_source,
+        run=partial(reduce_patiently, passes=(OPTIONS,)) if keeps_kernel else _reduce_source,
     )

@@ -91,7 +91,7 @@ class PythonFile:
     def imported(self) -> set[str]:
         """Names of the module that are imports."""
         imports = (stmt for stmt in self.tree.body if isinstance(stmt, ast.Import | ast.ImportFrom))
-        return {*self.form.roots, *(name for stmt in imports for name in _defined(stmt))}
+        return {*self.form.roots, *(name for stmt in imports for name in defined_by(stmt))}
 
     @cached_property
     def inside(self) -> set[int]:
@@ -186,7 +186,7 @@ class PythonFile:
         """
         tree = ast.parse(self.code)
         by_node = {id(node): changes[n] for n, node in enumerate(preorder(tree)) if n in changes}
-        _Rewriter(by_node).visit(tree)
+        Rewriter(by_node).visit(tree)
         for node in ast.walk(tree):
             for field in ("body", "orelse"):
                 _settle(node, field)
@@ -238,7 +238,9 @@ class PythonFunction:
                 return lost
 
 
-class _Rewriter(ast.NodeTransformer):
+class Rewriter(ast.NodeTransformer):
+    """Makes changes, by the ids of nodes."""
+
     def __init__(self, changes: Mapping[int, Callable[[ast.AST], Replacement]]) -> None:
         self._changes = changes
 
@@ -307,7 +309,7 @@ def undefined(source: PythonFile) -> set[str]:
     """Names that are read somewhere and set nowhere."""
     names = _BUILTINS | source.form.roots
     for node in source.tree.body:
-        names |= set(_defined(node))
+        names |= set(defined_by(node))
     missing: set[str] = {text for text in names_of_launch(source.launch) if text not in names}
     for fn in source.functions.values():
         missing |= fn.globals - names
@@ -337,7 +339,8 @@ def names_of_launch(launch: FileLaunch) -> Iterator[str]:
                 yield node.id
 
 
-def _defined(node: ast.stmt) -> Iterator[str]:
+def defined_by(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module gives a meaning."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):

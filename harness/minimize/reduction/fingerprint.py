@@ -10,7 +10,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -205,14 +205,6 @@ class CheckCost:
         """Seconds for one refusal, as far as is known; a check that was never made looks fair."""
         mean = (self.seconds + 0.02) / (self.runs + 1)
         return mean * (self.runs + 2) / (self.refusals + 1)
-
-
-def in_order(checks: Sequence[str], costs: Mapping[str, CheckCost]) -> list[str]:
-    """The checks, the one that refuses at the least price first.
-
-    All of them must pass, so that the order changes nothing but the time.
-    """
-    return sorted(checks, key=lambda check: costs[check].price)
 
 
 def lower_versions(version: str) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -33,7 +33,6 @@ from harness.minimize.reduction.fingerprint import (
     Reaction,
     accepting_neighbours,
     guards_of,
-    in_order,
 )
 from harness.minimize.reduction.minimization import REFUSALS
 from harness.values.errors import InfrastructureError, UsageError
@@ -76,19 +75,6 @@ class Oracle(Protocol[T_contra]):
     async def look(self, text: str, tool: T_contra) -> Reaction:
         """The same, except that it may stop where the failure can no longer come."""
         return await self.react(text, tool)
-
-
-async def ask_all(
-    oracle: Oracle[T], text: str, tools: Iterable[T], limits: ResourceLimits | None = None
-) -> dict[str, Reaction]:
-    """What each does with the text, by version.
-
-    Raises:
-        InfrastructureError: this machine failed.
-    """
-    by_version = {tool.version: tool for tool in tools}
-    reactions = await in_parallel(oracle.react(text, tool, limits) for tool in by_version.values())
-    return dict(zip(by_version, reactions, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +126,7 @@ class Interest(Generic[T]):
     is_accepted: Callable[[str], Awaitable[bool]] | None = None
     keeps_refusals: bool = False
     calls: int = 0
-    costs: dict[str, CheckCost] = field(default_factory=dict)
+    costs: defaultdict[str, CheckCost] = field(default_factory=lambda: defaultdict(CheckCost))
 
     def is_possible(self, text: str) -> bool:
         """Whether a text is worth asking about."""
@@ -158,9 +144,8 @@ class Interest(Generic[T]):
         if self.predicate:
             self.calls += 1
             return (await self.predicate.ask(text)).is_same
-        for check in self.fingerprint.checks:
-            self.costs.setdefault(check, CheckCost())
-        for version in in_order(self.fingerprint.checks, self.costs):
+        # All of them must pass: the order changes nothing but the time.
+        for version in sorted(self.fingerprint.checks, key=lambda check: self.costs[check].price):
             if not await self._passes(version, text):
                 return False
         return await self.is_held(text)
@@ -180,7 +165,9 @@ class Interest(Generic[T]):
         """
         if self.predicate or self.oracle is None:
             return {}
-        return await ask_all(self.oracle, text, self.versions.tools.values())
+        tools = self.versions.tools
+        reactions = await in_parallel(self.oracle.react(text, tool) for tool in tools.values())
+        return dict(zip(tools, reactions, strict=True))
 
     async def _passes(self, version: str, text: str) -> bool:
         assert self.oracle is not None, "a predicate has no versions"
@@ -308,7 +295,7 @@ async def ask_installed(
     tool = held_by.tool
     reactions = VersionReactions[T](name=held_by.name, text=text)
     reactions.tools[tool.version] = tool
-    reactions.reactions |= await ask_all(held_by.oracle, text, [tool], limits)
+    reactions.reactions[tool.version] = await held_by.oracle.react(text, tool, limits)
     others = [version for version in held_by.installed if version.version != tool.version]
     # They may take as long as the one that fails, and somewhat longer where it ends early.
     glance = max(held_by.glance, _TIMES * reactions.reactions[tool.version].end.wall)
@@ -328,7 +315,7 @@ async def try_on(
 
     async def one(tool: T) -> None:
         try:
-            versions.reactions |= await ask_all(oracle, versions.text, [tool], limits)
+            versions.reactions[tool.version] = await oracle.react(versions.text, tool, limits)
         except InfrastructureError as error:
             versions.notes.append(f"{versions.name} {tool.version} was not asked: {error}")
         else:
@@ -387,28 +374,25 @@ async def walk_the_index(
 # What any version of a tool does with a text, judged as any cell is.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """How ptxas is asked: `flags` name the target; `entry` is the one that is meant, if several."""
+@dataclass(slots=True, kw_only=True)
+class PtxOracle(Oracle[Assembler]):
+    """Asks any ptxas about any text, by turns in `slots`; nothing is kept.
 
+    `flags` name the target, too; `entry` is the one that is meant, if several. Where it
+    `retargets`, a text may be for another target.
+    """
+
+    hub: Hub
     target: Target
     flags: tuple[str, ...]
     entry: str | None = None
-
-
-class PtxOracle(Oracle[Assembler]):
-    """Asks any ptxas about any text, `jobs` at a time; nothing is kept."""
-
-    def __init__(self, hub: Hub, question: Question, *, jobs: int, limits: ResourceLimits) -> None:
-        self.hub = hub
-        self.question = question
-        self.limits = limits
-        self.slots = asyncio.Semaphore(jobs)
-        self.retargets = False
+    limits: ResourceLimits
+    slots: asyncio.Semaphore
+    retargets: bool = False
 
     def facts(self, text: str) -> PtxFacts | None:
         """The header and the entry; None where this can never be launched."""
-        for entry in dict.fromkeys((self.question.entry, None)):
+        for entry in dict.fromkeys((self.entry, None)):
             try:
                 return read_ptx(text, entry)
             except PtxError:
@@ -421,7 +405,7 @@ class PtxOracle(Oracle[Assembler]):
     async def react(
         self, text: str, tool: Assembler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        target = self.question.target
+        target = self.target
         text = retarget(text, target=str(target)) if self.retargets else text
         for _ in range(2):
             async with self.slots:
@@ -429,7 +413,7 @@ class PtxOracle(Oracle[Assembler]):
                     self.hub,
                     text.encode(),
                     tool,
-                    flags=self.question.flags,
+                    flags=self.flags,
                     target=None,
                     limits=limits or self.limits,
                 )
@@ -449,13 +433,9 @@ class PtxOracle(Oracle[Assembler]):
     async def for_target(self, target: Target) -> PtxOracle:
         """Asks about the same PTX for another target."""
         flags = tuple(
-            f"--gpu-name={target}" if flag.startswith("--gpu-name") else flag
-            for flag in self.question.flags
+            f"--gpu-name={target}" if flag.startswith("--gpu-name") else flag for flag in self.flags
         )
-        there = copy(self)
-        there.question = replace(self.question, target=target, flags=flags)
-        there.retargets = True
-        return there
+        return replace(self, target=target, flags=flags, retargets=True)
 
 
 def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:

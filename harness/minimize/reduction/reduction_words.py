@@ -64,8 +64,8 @@ class _Probe:
     Every error of ptxas in the log has one of the `errors`, if there are any.
     """
 
-    flags: str
     seconds: int
+    flags: str = ""
     status: int = 0
     is_stub: bool = False
     texts: tuple[str, ...] = ()
@@ -295,7 +295,7 @@ def _probe(result: Minimization) -> _Probe | None:
 
 def _python_probe(result: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
     if reaction.verdict is VerdictKind.TRAP_STUB:
-        return _Probe(flags="", seconds=seconds, is_stub=True)
+        return _Probe(seconds=seconds, is_stub=True)
     if reaction.stage is Stage.LAUNCH:
         return _over_limit(result, reaction, seconds)
     is_raised = reaction.end.ok or result.subject.stage == Stage.CUBIN.value
@@ -307,7 +307,7 @@ def _python_probe(result: Minimization, reaction: Reaction, seconds: int) -> _Pr
     # Any exception of Python ends with the same status.
     if status is None or (status == _RAISED and not texts):
         return None
-    return _Probe(flags="", seconds=seconds, status=status, texts=texts)
+    return _Probe(seconds=seconds, status=status, texts=texts)
 
 
 def _over_limit(result: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
@@ -320,7 +320,6 @@ def _over_limit(result: Minimization, reaction: Reaction, seconds: int) -> _Prob
         needed = reaction.fields.get(name)
         if isinstance(needed, int) and limit is not None and needed > limit:
             return _Probe(
-                flags="",
                 seconds=seconds,
                 numbers=((name, rf"[( ]{name}=\([0-9]*\)"),),
                 condition=f'[ "${name}" -gt {limit} ]',

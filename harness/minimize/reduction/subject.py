@@ -20,7 +20,6 @@ from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import plan_launch
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
-from harness.minimize.reduction.interest import Question
 from harness.minimize.reduction.minimization import NothingToReduce
 from harness.tables.summary import plural
 from harness.values.cell import LaunchLabel
@@ -31,7 +30,7 @@ from harness.values.verdict import Stage, VerdictKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A cell that shows what is looked for, and its row.
+    """A cell that shows what is looked for, and its row, whose flags are those to ask ptxas with.
 
     `condition` is what it has to meet, where no failure is looked for. `text` is its PTX with the
     target that was asked for; None where the pipeline did not come so far. `names` are all that its
@@ -41,7 +40,6 @@ class Subject:
     cell: PlannedCell
     row: Row
     text: str | None
-    question: Question
     condition: Condition | None = None
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -168,7 +166,6 @@ def _chosen(
         cell=cell,
         row=structs.replace(row, ptxas_flags=flags),
         text=text,
-        question=Question(target=target, flags=flags, entry=cell.entry),
         condition=condition,
         names=tuple(dict.fromkeys(names)),
         notes=tuple(notes),

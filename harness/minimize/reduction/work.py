@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -39,6 +40,7 @@ from harness.minimize.reduction.minimization import (
     VersionLine,
 )
 from harness.minimize.reduction.reducer import (
+    UNLIMITED,
     Effort,
     PassCount,
     ReduceText,
@@ -352,10 +354,10 @@ class LevelReduction(Generic[T]):
     """The reduction of a level: the best text so far, and how it came to be.
 
     It reduces, asks every version, and goes back where one differs. `interest` says what is
-    interesting about a text, and has the versions that hold the failure in place. `deadline` is by
-    `time.monotonic`; `jobs`, `seed` and `max_tests` are those of an `Effort`. `history` are texts
-    that were accepted, oldest first; the first is the one that this run began with. `calls` counts
-    the runs of a compiler. `versions` is the table of original against result once it is known.
+    interesting about a text, and has the versions that hold the failure in place. `effort` is for
+    all runs that work on it. `history` are texts that were accepted, oldest first; the first is the
+    one that this run began with. `calls` counts the runs of a compiler. `versions` is the table of
+    original against result once it is known.
     """
 
     level: Level
@@ -364,10 +366,7 @@ class LevelReduction(Generic[T]):
     watch: Watch
     best: str
     started: float
-    deadline: float | None = None
-    jobs: int = 1
-    seed: int = 0
-    max_tests: int | None = None
+    effort: Effort = UNLIMITED
     tests: int = 0
     accepted: int = 0
     calls: int = 0
@@ -465,17 +464,14 @@ class LevelReduction(Generic[T]):
                 )
             )
 
-        budget = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
-        deadline = self.deadline
-        effort = Effort(
-            jobs=self.jobs,
-            seed=self.seed,
-            max_tests=budget,
-            is_time_up=lambda: deadline is not None and time.monotonic() > deadline,
-        )
-        holds = self.interest.holds
+        most, holds = self.effort.max_tests, self.interest.holds
         result = await self.level.reduce(
-            self.best, lambda text: asyncio.ensure_future(holds(text)), effort=effort, watch=hear
+            self.best,
+            lambda text: asyncio.ensure_future(holds(text)),
+            effort=replace(
+                self.effort, max_tests=None if most is None else max(0, most - self.all_tests)
+            ),
+            watch=hear,
         )
         self._take(result.document)
         self.tests = before + result.tests
@@ -584,6 +580,8 @@ async def reduce_level(
             best = begun
         else:
             notes.append(STARTED_OVER)
+    # What earlier runs spent is spent.
+    deadline = task.started + (options.seconds or math.inf) - folder.seconds
     work = LevelReduction(
         level=level,
         interest=interest,
@@ -591,11 +589,12 @@ async def reduce_level(
         watch=task.watch,
         best=best,
         started=task.started,
-        # What earlier runs spent is spent.
-        deadline=task.started + options.seconds - folder.seconds if options.seconds else None,
-        jobs=task.how.workers,
-        seed=options.seed,
-        max_tests=options.tests,
+        effort=Effort(
+            jobs=task.how.workers,
+            seed=options.seed,
+            max_tests=options.tests,
+            is_time_up=lambda: time.monotonic() > deadline,
+        ),
         notes=notes,
     )
     folder.write(folder.best.name, best)
@@ -662,8 +661,8 @@ def minimization(
         subject=MinimizedSubject(
             kernel=Path(row.kernel).name if is_file else row.kernel,
             short=row.short,
-            target=str(subject.question.target),
-            flags=subject.question.flags if flags is None else flags,
+            target=str(subject.cell.cell.target),
+            flags=row.ptxas_flags if flags is None else flags,
             stage=row.stage,
             as_version=interest.versions.as_version,
             text=level.original,
