@@ -123,10 +123,8 @@ class Answers:
 
     def leave_out(self, versions: Collection[str]) -> None:
         """Forget all versions but these."""
-        self.probes, self.tallies = (
-            in_order(versions, self.probes),
-            in_order(versions, self.tallies),
-        )
+        self.probes = in_order(versions, self.probes)
+        self.tallies = in_order(versions, self.tallies)
         self.rows, self.reasons = in_order(versions, self.rows), in_order(versions, self.reasons)
 
     def by_index(self, versions: Sequence[str]) -> dict[int, Probe]:

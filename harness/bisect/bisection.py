@@ -250,7 +250,7 @@ async def run_script(bench: Workbench, script: str, row: Row, assembler: Assembl
 
     Raises:
         UsageError: the command cannot be run.
-        InfrastructureError: the shell cannot be started.
+        InfrastructureError: the shell cannot be started, or the command ends the search.
         UnusableArtifactError: what it would be shown is damaged.
     """
     folder = bench.hub.new_folder("script")
@@ -276,7 +276,7 @@ async def run_script(bench: Workbench, script: str, row: Row, assembler: Assembl
     if code in _CANNOT_RUN:
         raise UsageError(f"the command of --script cannot be run: {complaint or process.words}")
     if code is None or code >= _ABORT:
-        return Probe(outcome=VerdictAnswer.INFRA, verdict=verdict)
+        raise InfrastructureError(verdict)
     return Probe(outcome=VerdictAnswer.SAME if code else VerdictAnswer.OK, verdict=verdict)
 
 
@@ -347,14 +347,11 @@ async def try_version(search: BisectSearch, version: str) -> str | None:
     name = f"{search.axis.name} {version}"
     search.tell(name, "")
     try:
-        trouble = await _probe(search, version)
+        await _probe(search, version)
     except CaptureError as error:
         _untestable(search, version, str(error))
-        trouble = None
     except InfrastructureError as error:
-        trouble = str(error)
-    if trouble:
-        return f"{name}: {trouble}"
+        return f"{name}: {error}"
     row, reason = search.answers.rows.get(version), search.answers.reasons.get(version)
     search.tell(name, reason or (f"{row.verdict}: {row.reason}" if row else ""))
     search.note(version)
@@ -366,7 +363,7 @@ def _untestable(search: BisectSearch, version: str, reason: str) -> None:
     search.answers.probes[version] = Probe(outcome=VerdictAnswer.UNTESTABLE, verdict=reason)
 
 
-async def _probe(search: BisectSearch, version: str) -> str | None:
+async def _probe(search: BisectSearch, version: str) -> None:
     answers = search.answers
     if search.elsewhere and answers.cell:
         await _compile_elsewhere(search, search.elsewhere, version, answers.cell.config)
@@ -375,20 +372,17 @@ async def _probe(search: BisectSearch, version: str) -> str | None:
         cell = await _chosen(search, cells)
     if cell is None:
         _untestable(search, version, "it does not make this config")
-        return None
+        return
     search.plans[version] = cell
     is_focus = version == search.focus
-    probe, trouble = await _run(search, version, again=False)
-    if trouble:
-        return trouble
+    probe = await _run(search, version, again=False)
     answers.probes[version], answers.tallies[version] = probe, tally_of(probe)
     if is_focus:
         # What is followed is known from here on.
         search.relearn()
     outcome = answers.probes[version].outcome
     if outcome is VerdictAnswer.OK or (is_focus and outcome is VerdictAnswer.SAME):
-        return await _believe(search, version, search.options.repeat if is_focus else 1)
-    return None
+        await _believe(search, version, search.options.repeat if is_focus else 1)
 
 
 async def _compile_elsewhere(
@@ -401,24 +395,22 @@ async def _compile_elsewhere(
         search.tell(f"{search.axis.name} {version}", failure)
 
 
-async def _believe(search: BisectSearch, version: str, least: int) -> str | None:
+async def _believe(search: BisectSearch, version: str, least: int) -> None:
     """Run a version until it has failed, or has passed often enough; one that fails, `least`."""
     probes, tallies = search.answers.probes, search.answers.tallies
     while True:
         tally, outcome = tallies[version], probes[version].outcome
         runs = least if outcome is VerdictAnswer.SAME else max(least, search.runs_to_pass)
         if not outcome.moves_a_bound or tally.runs >= runs:
-            return None
+            return
         more = (_run(search, version, again=True) for _ in range(runs - tally.runs))
-        for probe, trouble in await in_parallel(more):
-            if trouble:
-                return trouble
+        for probe in await in_parallel(more):
             tallies[version] += tally_of(probe)
             if probes[version].outcome is VerdictAnswer.OK:
                 probes[version] = probe
 
 
-async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Probe, str | None]:
+async def _run(search: BisectSearch, version: str, *, again: bool) -> Probe:
     answers, results = search.answers, search.results
     bench, plan = search.bench, await plan_of(search, version)
     if again:
@@ -430,12 +422,10 @@ async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Prob
     if again:
         search.bench.cpu_seconds += bench.cpu_seconds
     if result.row.verdict is VerdictKind.INFRA:
-        return Probe(outcome=VerdictAnswer.INFRA), result.row.reason
+        raise InfrastructureError(result.row.reason)
     probe = search.probe_of(result.row)
     if search.options.script and probe.outcome is not VerdictAnswer.UNTESTABLE:
         probe = await run_script(search.bench, search.options.script, result.row, plan.ptxas)
-        if probe.outcome is VerdictAnswer.INFRA:
-            return probe, probe.verdict
     tally = answers.tallies.get(version, Tally()) + tally_of(probe)
     before = answers.probes.get(version)
     if before is None or before.outcome is VerdictAnswer.OK or probe.outcome is VerdictAnswer.SAME:
@@ -444,7 +434,7 @@ async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Prob
         answers.rows[version] = structs.replace(answers.rows[version], flaky=True)
     record = record_of(structs.replace(results[version], row=answers.rows[version]))
     search.bench.store.put_result(search.run, record)
-    return probe, None
+    return probe
 
 
 async def plan_of(search: BisectSearch, version: str) -> PlannedCell:
@@ -499,13 +489,14 @@ def _is_unseen(row: Row) -> bool:
     return FollowedFailure(stage=row.stage).before_ptxas and row.program is None
 
 
-async def believe_all(search: BisectSearch, versions: Collection[str], least: int) -> str | None:
-    """Run versions side by side, each often enough; what is wrong with this machine."""
+async def _believe_all(search: BisectSearch, versions: Collection[str], least: int) -> None:
+    """Run versions side by side, each often enough."""
     ordered = [version for version in search.axis.versions if version in versions]
-    troubles = await in_parallel(_believe(search, version, least) for version in ordered)
-    for version in ordered:
-        search.note(version)
-    return next(filter(None, troubles), None)
+    try:
+        await in_parallel(_believe(search, version, least) for version in ordered)
+    finally:
+        for version in ordered:
+            search.note(version)
 
 
 _SWEPT_AT_ONCE = 4
@@ -593,9 +584,11 @@ async def _search(search: BisectSearch) -> str | None:
             search.relearn()
             budget -= len(batch)
             pending = []
-        changed, trouble = await _confirm(search)
-        if trouble or not changed:
-            return trouble
+        try:
+            if not await _confirm(search):
+                return None
+        except InfrastructureError as error:
+            return str(error)
 
 
 def _next(search: BisectSearch, budget: int) -> list[str]:
@@ -612,25 +605,22 @@ def _next(search: BisectSearch, budget: int) -> list[str]:
     return [versions[index] for index in indices]
 
 
-async def _confirm(search: BisectSearch) -> tuple[bool, str | None]:
-    """Run what the answer rests on again; whether a version changed its answer, and trouble."""
+async def _confirm(search: BisectSearch) -> bool:
+    """Run what the answer rests on again; whether a version changed its answer."""
     answers, versions = search.answers, search.axis.versions
     before = {version: probe.outcome for version, probe in answers.probes.items()}
     finding = search.finding()
     boundaries = filter(None, (finding.regression, finding.fix))
     sides = {versions[i] for boundary in boundaries for i in (boundary.before, boundary.after)}
-    if trouble := await believe_all(search, sides, search.options.repeat):
-        return False, trouble
+    await _believe_all(search, sides, search.options.repeat)
     # A failure that turned out to come now and then may have been missed before.
     doubtful = {
         version
         for version, probe in answers.probes.items()
         if probe.outcome is VerdictAnswer.OK and answers.tallies[version].runs < search.runs_to_pass
     }
-    if trouble := await believe_all(search, doubtful, 1):
-        return False, trouble
-    after = {version: probe.outcome for version, probe in answers.probes.items()}
-    return before != after, None
+    await _believe_all(search, doubtful, 1)
+    return before != {version: probe.outcome for version, probe in answers.probes.items()}
 
 
 async def _stages(search: BisectSearch) -> StageStory | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -22,7 +22,6 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import FollowedFailure, follow, rank
 from harness.judging.ptxas.ptxas_options import single_changes
-from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.cell import same_place
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
@@ -37,17 +36,8 @@ _NO_ISA = "99.9"  # no ptxas takes it
 CONTRAST_AXES = ("target", "flag", "config")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Neighbour:
-    """What is to be tried: a cell, or the reason why there is none.
-
-    `probe_of` is the id of the cell that it is a variant of; None where it was selected itself.
-    """
-
-    label: str
-    cell: PlannedCell | None
-    reason: str = ""
-    probe_of: str | None = None
+_Neighbour = tuple[str, PlannedCell | str]
+"""A label, and the cell that is to be tried; or the reason why there is none."""
 
 
 async def contrast(
@@ -93,18 +83,20 @@ async def contrast(
             newest = await _newest_isa(bench, selection, origin, judge)
 
         async def attempt(neighbour: _Neighbour) -> Point:
-            point, record = await _point(bench, neighbour, judge)
+            point, result = await _point(bench, neighbour, judge)
             if newest and point.row and point.row.verdict is VerdictKind.UNSUPPORTED:
                 # Newer targets want a newer `.version` than the file has.
-                target = Target.parse(neighbour.label)
+                target = Target.parse(point.label)
                 raised = await _on_target(bench, selection, origin, target, version=newest)
-                point, record = await _point(bench, raised, judge)
-            if record:
-                store.put_result(run_id, record)
-            tell(
-                neighbour.label,
-                f"{point.row.verdict}: {point.reason}" if point.row else point.reason,
-            )
+                point, result = await _point(bench, raised, judge)
+            if result:
+                # The configs of a tuner were selected themselves, as the case was.
+                is_variant = axis != "config" and result.row.cell != str(origin.cell)
+                probe_of = str(origin.cell) if is_variant else result.row.probe_of
+                row = structs.replace(result.row, probe_of=probe_of)
+                store.put_result(run_id, record_of(structs.replace(result, row=row)))
+            said = f"{point.row.verdict}: {point.reason}" if point.row else point.reason
+            tell(point.label, said)
             return point
 
         points = await in_parallel(attempt(neighbour) for neighbour in neighbours)
@@ -151,12 +143,8 @@ async def _neighbours(
     bench: Workbench, selection: Selection, axis: str, origin: PlannedCell, row: Row
 ) -> list[_Neighbour]:
     if axis == "flag":
-        return [
-            _Neighbour(
-                label=change.label, cell=with_flags(origin, change), probe_of=str(origin.cell)
-            )
-            for change in single_changes(row.ptxas_flags)
-        ]
+        changes = single_changes(row.ptxas_flags)
+        return [(change.label, with_flags(origin, change)) for change in changes]
     if axis == "config":
         if selection.repro.ptx:
             raise UsageError(f"{selection.repro.name}: PTX has no configs; use --axis flag")
@@ -164,7 +152,7 @@ async def _neighbours(
         cells = (await plan_cells(bench, every, None)).cells
         own = origin.cell.kernel, origin.cell.launch, origin.cell.ptxas
         return [
-            _Neighbour(label=cell.cell.config.label, cell=cell)
+            (cell.cell.config.label, cell)
             for cell in cells
             if (cell.cell.kernel, cell.cell.launch, cell.cell.ptxas) == own
         ]
@@ -208,31 +196,22 @@ async def _on_target(
         selection = await asyncio.to_thread(for_target, selection, target)
         plan = await plan_cells(bench, selection, None, launch=launch)
     except CaptureError as error:
-        return _Neighbour(label=str(target), cell=None, reason=str(error))
+        return str(target), str(error)
     own = structs.replace(origin.cell, launch=launch.label) if selection.repro.ptx else origin.cell
     same = [cell for cell in plan.cells if same_place(cell.cell, own, across_targets=True)]
     # The bundled ptxas may be another one for another GPU: the failure is followed on its own.
     cell = next((cell for cell in same if cell.cell.ptxas == origin.cell.ptxas), None)
     cell = cell or next(iter(same), None)
-    reason = "" if cell else "the launch does not make this config for this GPU"
-    return _Neighbour(label=str(target), cell=cell, reason=reason, probe_of=str(origin.cell))
+    return str(target), cell or "the launch does not make this config for this GPU"
 
 
 async def _point(
     bench: Workbench, neighbour: _Neighbour, judge: Evaluate
-) -> tuple[Point, ResultRecord | None]:
-    if neighbour.cell is None:
-        reason, outcome = neighbour.reason, VerdictAnswer.UNTESTABLE
-        return Point(label=neighbour.label, outcome=outcome, reason=reason), None
-    result = await judge(bench, neighbour.cell)
-    row = result.row
-    point = Point(
-        label=neighbour.label,
-        outcome=VerdictAnswer.UNTESTABLE,
-        reason=row.reason,
-        row=row,
-        config=neighbour.cell.cell.config,
-    )
-    if neighbour.probe_of != row.cell:
-        row = structs.replace(row, probe_of=neighbour.probe_of)
-    return point, record_of(structs.replace(result, row=row))
+) -> tuple[Point, Evaluated | None]:
+    label, cell = neighbour
+    unknown = VerdictAnswer.UNTESTABLE
+    if isinstance(cell, str):
+        return Point(label=label, outcome=unknown, reason=cell), None
+    result = await judge(bench, cell)
+    row, config = result.row, cell.cell.config
+    return Point(label=label, outcome=unknown, reason=row.reason, row=row, config=config), result
