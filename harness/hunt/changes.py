@@ -1,4 +1,4 @@
-"""Programs that are changes of real ones, each from a seed. Pure.
+"""Programs, each from a seed: generated ones, and changes of real ones. Pure.
 
 A change is a list of steps. These are drawn from the source as it was and do not depend on each
 other, so the list can be shortened.
@@ -12,6 +12,15 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 _MOST_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a source makes of a seed; `opcodes` is what it is made of."""
+
+    seed: int
+    text: str
+    opcodes: Collection[str]
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ own; a third of them are edge values.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -22,58 +22,19 @@ import numpy as np
 from gpu_emulator.ptx.forms import LOP3_TABLE, TYPE_BITS, OpcodeForm
 from gpu_emulator.ptx.forms import opcode_forms as emulated_forms
 from gpu_emulator.values import Allocation, Launch, Pointer, Scalar
+from harness.hunt.changes import Program
 from harness.run.comparing import Array
 
 # Which opcodes there are, and of which types their operands.
 
 _FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2", "tf32")
-_LEFT_OUT = frozenset(
-    [
-        "approx",
-        "full",
-        "rs",
-        "xorsign",
-        "oob",
-        "copysign",
-        "cvta",
-        "isspacep",
-        "mov",
-        "activemask",
-        "elect",
-        "fns",
-        "movmatrix",
-        "mapa",
-        "getctarank",
-        "stacksave",
-        "stackrestore",
-        "alloca",
-        "bar",
-        "barrier",
-        "clusterlaunchcontrol",
-        "addc",
-        "subc",
-        "madc",
-        "ld",
-        "st",
-        "ldu",
-        "atom",
-        "red",
-        "cp",
-        "mma",
-        "wgmma",
-        "wmma",
-        "tcgen05",
-        "mbarrier",
-        "multimem",
-        "tensormap",
-        "prefetch",
-        "createpolicy",
-        "ldmatrix",
-        "stmatrix",
-        "applypriority",
-        "discard",
-    ]
-)
+_LEFT_OUT = frozenset((
+    "approx", "full", "rs", "xorsign", "oob", "copysign", "cvta", "isspacep", "mov", "activemask",
+    "elect", "fns", "movmatrix", "mapa", "getctarank", "stacksave", "stackrestore", "alloca", "bar",
+    "barrier", "clusterlaunchcontrol", "addc", "subc", "madc", "ld", "st", "ldu", "atom", "red",
+    "cp", "mma", "wgmma", "wmma", "tcgen05", "mbarrier", "multimem", "tensormap", "prefetch",
+    "createpolicy", "ldmatrix", "stmatrix", "applypriority", "discard",
+))  # fmt: skip
 """Words of opcodes that are open, tell of the machine, or have a statement of their own."""
 _MANY, _FEW = 160, 16
 """Opcodes of one first word in a hunt; of video instructions, which no GPU has any more."""
@@ -169,26 +130,11 @@ _CARRY_CHAINS = (
 _ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-@dataclass(frozen=True, slots=True)
-class HuntProgram:
-    """One entry of PTX and what it was made of; `lines` are its body."""
-
-    seed: int
-    head: str
-    lines: tuple[str, ...]
-
-    @property
-    def opcodes(self) -> set[str]:
-        """All that it has, with their modifiers."""
-        words = (line.strip().rstrip(";").split(" ") for line in self.lines)
-        return {line[1] if line[0].startswith("@") else line[0] for line in words}
-
-    @property
-    def text(self) -> str:
-        """A module of its own."""
-        parameters = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
-        lines = "\n".join(self.lines)
-        return f"{self.head}.visible .entry k({parameters})\n{{\n{lines}\n}}\n"
+def program_text(head: str, lines: Iterable[str]) -> str:
+    """A module of one entry: its first lines, and those of its body."""
+    parameters = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
+    body = "\n".join(lines)
+    return f"{head}.visible .entry k({parameters})\n{{\n{body}\n}}\n"
 
 
 def launch_of(seed: int, text: str, entry: str | None = None) -> Launch:
@@ -288,7 +234,8 @@ class _ProgramWriter:
         has_none = kind in ("pred", "f16", "bf16", "u8", "s8") or kind.endswith("x2")
         share = 0.0 if has_none else 0.3
         if form.base in _SHIFTING and number and kind == "u32":
-            return self.amount() if self.draw.random() < 0.7 else self.register(domain)
+            is_amount = self.draw.random() < 0.7
+            return str(self.draw.choice(_AMOUNTS)) if is_amount else self.register(domain)
         if form.base == "prmt" and number == 2:
             share = 0.8
         if _is_video(form.base):
@@ -298,9 +245,6 @@ class _ProgramWriter:
         if self.draw.random() < share:
             return self.selector() if form.base == "prmt" and number == 2 else self.constant(kind)
         return self.register(domain)
-
-    def amount(self) -> str:
-        return str(self.draw.choice(_AMOUNTS))
 
     def selector(self) -> str:
         if self.draw.random() < 0.5:
@@ -506,7 +450,7 @@ class Generator:
             domains = frozenset(_DOMAINS.get(kind, kind) for kind in kinds)
             self._bases.setdefault(form.base, {}).setdefault(domains, []).append(form)
 
-    def program(self, seed: int, known: Collection[str] = ()) -> HuntProgram:
+    def program(self, seed: int, known: Collection[str] = ()) -> Program:
         """The program of a seed; the same each time.
 
         Most programs have none of the opcodes and first words that are `known` to go wrong.
@@ -538,7 +482,9 @@ class Generator:
         writer.block(draw.randrange(4, 34))
         results = _results(writer, draw)
         lines = [*_declared(writer), *_beginning(writer), *writer.lines, *results, "\tret;"]
-        return HuntProgram(seed, self.head, tuple(lines))
+        words = (line.strip().rstrip(";").split(" ") for line in lines)
+        opcodes = {line[1] if line[0].startswith("@") else line[0] for line in words}
+        return Program(seed, program_text(self.head, lines), opcodes)
 
 
 def listing(head: str, forms: Sequence[OpcodeForm]) -> tuple[str, dict[int, OpcodeForm]]:
@@ -583,6 +529,9 @@ def _results(writer: _ProgramWriter, draw: random.Random) -> list[str]:
     """Stores of what was written last, each kind where `comparable` looks for it."""
     lines, at = [], {name: first for name, (first, _, _) in (_SLOTS | _NARROW).items()}
 
+    def newest(domain: str) -> list[str]:
+        return list(dict.fromkeys(reversed(writer.recent.get(domain, ()))))
+
     def store(domain: str, name: str) -> None:
         first, size, count = (_SLOTS | _NARROW)[domain]
         if at[domain] < first + size * count:
@@ -591,8 +540,7 @@ def _results(writer: _ProgramWriter, draw: random.Random) -> list[str]:
 
     order = ["b32", "b64", "f32", "f64", "f16", "bf16", "b16", "pred"]
     for domain in order:
-        names = list(dict.fromkeys(reversed(writer.recent.get(domain, ()))))
-        for name in names[: draw.randrange(1, 4)]:
+        for name in newest(domain)[: draw.randrange(1, 4)]:
             writer.used.setdefault(domain, {})[name] = None
             if domain == "b16":
                 lines.append(f"\tcvt.u32.u16 %z0, {name};")
@@ -602,15 +550,11 @@ def _results(writer: _ProgramWriter, draw: random.Random) -> list[str]:
                 store("b32", "%z0")
             else:
                 store(domain, name)
-    for domain, part in (("f16x2", "f16"), ("bf16x2", "bf16")):
-        for name in list(dict.fromkeys(reversed(writer.recent.get(domain, ()))))[:1]:
-            lines.append(f"\tmov.b32 {{%y8, %y9}}, {name};")
-            store(part, "%y8")
-            store(part, "%y9")
-    for name in list(dict.fromkeys(reversed(writer.recent.get("f32x2", ()))))[:1]:
-        lines.append(f"\tmov.b64 {{%f8, %f9}}, {name};")
-        store("f32", "%f8")
-        store("f32", "%f9")
+    for part, bits, letter in (("f16", 32, "y"), ("bf16", 32, "y"), ("f32", 64, "f")):
+        for name in newest(f"{part}x2")[:1]:
+            lines.append(f"\tmov.b{bits} {{%{letter}8, %{letter}9}}, {name};")
+            store(part, f"%{letter}8")
+            store(part, f"%{letter}9")
     return lines
 
 

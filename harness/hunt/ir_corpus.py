@@ -18,8 +18,6 @@ from harness.hunt.changes import ChangedProgram
 from harness.minimize.ttgir import IrModule, IrOperation, typed_arguments, typed_results
 from harness.values.kernel import Scalar
 
-# Before the name of an operation, the name, and what follows.
-_CODE = re.compile(r'(\s*(?:%[^=]*= )?"?)([a-z]\w*\.[\w.]+)(.*)')
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _NUMBER = re.compile(r"(?<![\w%$.#:-])-?\d+(\.\d+e[+-]\d+)?(?![\w.])")
 _WORD = re.compile(r"(?<![%\w.#<!\"])[a-z]\w*(?![\w.(<])")
@@ -67,7 +65,7 @@ class IrVocabulary:
             types.update(typed_arguments(op))
             types.update(typed_results(op))
         for op in module.operations:
-            if op.depth <= 1 or not (code := _CODE.match(op.header)):
+            if op.depth <= 1 or not (code := op.code):
                 continue
             if not op.is_last:
                 self.names.setdefault(_shape(code[3]), {})[code[2]] = None
@@ -122,16 +120,14 @@ class IrSource:
             place = draw.randrange(len(self.module.lines))
             return {place: [_other_number(self.module.lines[place], draw)]}, {}
         if kind == "less":
-            lost = self.module.closure([number])
-            lines: dict[int, list[str]] = {
-                n: [] for one in lost for n in _span(self.module.operations[one])
-            }
-            is_empty = any(self.module.operations[one].depth <= 1 for one in lost)
-            return ({} if is_empty else lines), {}
+            lost = [self.module.operations[one] for one in self.module.closure([number])]
+            is_empty = any(op.depth <= 1 for op in lost)
+            return ({} if is_empty else {n: [] for op in lost for n in _span(op)}), {}
         op = self.module.operations[number]
         if kind == "loop":
-            op = draw.choice([*self._loops, op])
-        code = _CODE.match(op.header)
+            loops = [op for op in self.module.operations if op.name == "scf.for"]
+            op = draw.choice([*loops, op])
+        code = op.code
         if code is None:
             return {}, {}
         if op.has_region:
@@ -197,10 +193,6 @@ class IrSource:
             return {op.start: [line, self._fresh(new, draw)]}, {}
         return {}, {}
 
-    @cached_property
-    def _loops(self) -> list[IrOperation]:
-        return [op for op in self.module.operations if " scf.for " in f" {op.header}"]
-
     def _fresh(self, line: str, draw: random.Random) -> str:
         """A copy of an operation, whose results have names of their own."""
         head, equals, body = line.partition(" = ")
@@ -224,13 +216,7 @@ class IrSource:
 
 def operation_names(module: IrModule) -> set[str]:
     """The names of all operations of its functions."""
-    return {operation_name(op) for op in module.operations if op.depth > 1} - {""}
-
-
-def operation_name(operation: IrOperation) -> str:
-    """The name of an operation, with that of its dialect."""
-    code = _CODE.match(operation.header)
-    return code[2] if code else ""
+    return {op.name for op in module.operations if op.depth > 1} - {""}
 
 
 def changed_ir(seed: int, sources: Sequence[IrSource]) -> ChangedProgram[IrSource]:

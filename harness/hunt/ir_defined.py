@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.hunt.ir_corpus import operation_name
 from harness.minimize.ttgir import IrModule, IrOperation, bare_name, typed_arguments
 
 # What is the same in every order of threads, warps and instructions, but for rounding.
@@ -59,7 +58,6 @@ class _FunctionReader:
     def __init__(self, module: IrModule, function: IrOperation) -> None:
         self.module, self.function = module, function
         self.all = [op for op in module.operations if op.depth > 1]
-        self.names = {id(op): operation_name(op) for op in self.all}
         self.by_result = {bare_name(name): op for op in self.all for name in op.results}
         self.arguments = set(_VALUE.findall(function.header))
 
@@ -68,7 +66,7 @@ class _FunctionReader:
         if any(hint not in _GUESSED for hint in hints):
             yield "a hint about an argument may be wrong"
         for op in self.all:
-            name, header = self.names[id(op)], op.header
+            name, header = op.name, op.header
             is_pure = name == "tt.extern_elementwise" and "pure = true" in header
             if not (is_pure or _DEFINED.fullmatch(name)):
                 yield f"{name} may leave something open"
@@ -94,7 +92,7 @@ class _FunctionReader:
         inner = {
             line
             for op in self.all
-            if self.names[id(op)] in ("tt.reduce", "tt.scan")
+            if op.name in ("tt.reduce", "tt.scan")
             for line in range(op.start, op.end)
         }
         for number in range(self.function.start, self.function.end):
@@ -104,7 +102,7 @@ class _FunctionReader:
     def _number(self, name: str) -> tuple[int, int] | None:
         """The number that a value is in all its places, with its bits; None: not known."""
         op = self.by_result.get(name)
-        while op and self.names[id(op)] in _SAME_NUMBER:
+        while op and op.name in _SAME_NUMBER:
             name = next(iter(_operands(op)), "")
             op = self.by_result.get(name)
         match = _NUMBER.search(op.header) if op else None
@@ -126,7 +124,7 @@ class _FunctionReader:
 
     def _is_associative(self, op: IrOperation) -> bool:
         inner = [one for one in self.all if op.start < one.start < op.end]
-        if len(inner) != 2 or not _ASSOCIATIVE.fullmatch(self.names[id(inner[0])]):
+        if len(inner) != 2 or not _ASSOCIATIVE.fullmatch(inner[0].name):
             return False
         block = " ".join(self.module.lines[op.start + 1 : inner[0].start])
         combined, last = inner
@@ -140,17 +138,17 @@ class _FunctionReader:
     def _of_memory(self) -> Iterator[str]:
         """What is read behind a write of others has to lie behind a barrier."""
         roots = self._roots()
-        accesses = [op for op in self.all if self.names[id(op)] in (*_LOADS, *_STORES)]
+        accesses = [op for op in self.all if op.name in (*_LOADS, *_STORES)]
         where = {id(op): roots.get(_operands(op)[0], frozenset()) for op in accesses}
         if not all(where.values()):
             yield "an address that comes from nowhere"
         read, written = (
-            frozenset[str]().union(*(where[id(o)] for o in accesses if self.names[id(o)] in kind))
+            frozenset[str]().union(*(where[id(o)] for o in accesses if o.name in kind))
             for kind in (_LOADS, _STORES)
         )
         for op in accesses:
             is_alone = not where[id(op)] & read & written
-            if self.names[id(op)] in _STORES and not is_alone and not self._is_fenced(op):
+            if op.name in _STORES and not is_alone and not self._is_fenced(op):
                 yield "memory is written and read, and no barrier is between"
 
     def _is_fenced(self, op: IrOperation) -> bool:
@@ -159,7 +157,7 @@ class _FunctionReader:
         place = beside.index(op)
         for others in (beside[:place][::-1], beside[place + 1 :]):
             kinds = (*_LOADS, *_STORES, "scf.for", "scf.if", "ttg.barrier", "gpu.barrier")
-            near = next((one for one in others if self.names[id(one)] in kinds), None)
+            near = next((one for one in others if one.name in kinds), None)
             if near is None or not near.header.strip().startswith(_BARRIERS):
                 return False
         return True
@@ -174,13 +172,13 @@ class _FunctionReader:
         while True:
             before = dict(roots)
             for op in self.all:
-                name = self.names[id(op)]
+                name = op.name
                 if name in _LOADS:
                     continue
                 operands, results = _operands(op), [bare_name(one) for one in op.results]
                 if op.has_region and name.startswith("scf."):
                     inner = [one for one in self.all if op.start < one.start < op.end]
-                    lasts = [one for one in inner if self.names[id(one)] == "scf.yield"]
+                    lasts = [one for one in inner if one.name == "scf.yield"]
                     mine = [one for one in lasts if self.module.operations[one.parent or 0] is op]
                     operands += [value for one in mine for value in _operands(one)]
                     results += [one for one, kind in typed_arguments(op) if "!tt." in kind]

@@ -22,9 +22,8 @@ from msgspec import structs
 from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget
 from harness.frontends.bench import Kept
-from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.launch_code import capture_request
-from harness.frontends.registry import form_of, front_end
+from harness.frontends.registry import form_of
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.frontends.source_form import Lowered
 from harness.hunt.ir_corpus import options_of, suffix_of
@@ -142,13 +141,6 @@ class IrOracles(TritonOracles):
         if verdict.kind is VerdictKind.INFRA:
             raise InfrastructureError(verdict.reason)
         return verdict, evidence
-
-    @property
-    def front(self) -> CapturedFrontEnd:
-        """The front end of Triton."""
-        front = front_end(self.compiler.kind)
-        assert isinstance(front, CapturedFrontEnd)
-        return front
 
     async def _compiled(
         self,

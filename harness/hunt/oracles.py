@@ -41,7 +41,7 @@ from harness.run.emulating import execute_job
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Assembly
 from harness.values.target import Target
-from harness.values.toolchain import Assembler, Tool
+from harness.values.toolchain import EMULATOR, PTXAS, Assembler, Tool
 from harness.values.verdict import VerdictKind
 
 LEVELS = (0, 3)
@@ -50,14 +50,9 @@ LEVELS = (0, 3)
 _SASS_LINE = re.compile(r'//## File "k", line ([0-9]+)')
 _SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 _ENTRY = re.compile(r"\.entry\s+k\b")
-_FAILURES = frozenset(
-    {
-        VerdictKind.PTXAS_ICE,
-        VerdictKind.COMPILER_CRASH,
-        VerdictKind.TIMEOUT,
-        VerdictKind.OUT_OF_MEMORY,
-    }
-)
+ENDS = (VerdictKind.COMPILER_CRASH, VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY)
+"""The verdicts by which any compiler is accused: it does not come to an end of its own."""
+_TOOLS = (PTXAS, "nvdisasm", EMULATOR)
 # Seconds for a module, and for each of its programs: what takes longer is looked at alone.
 _MODULE_SECONDS, _PROGRAM_SECONDS = 20.0, 0.2
 _VOTE_SECONDS = 2.0
@@ -75,15 +70,6 @@ class HuntCase(msgspec.Struct, frozen=True):
     seed: int
 
 
-@dataclass(slots=True)
-class CpuSeconds:
-    """Seconds of CPU: of ptxas, of nvdisasm, and of the emulator."""
-
-    ptxas: float = 0.0
-    nvdisasm: float = 0.0
-    emulator: float = 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Voting:
     is_thorough: bool
@@ -96,7 +82,8 @@ class _Voting:
 class Oracles:
     """One ptxas for one target; `jobs` processes run at once, by turns in `slots`.
 
-    Without an `nvdisasm`, and without a `gpu`, nothing is executed: there is no vote.
+    Without an `nvdisasm`, and without a `gpu`, nothing is executed: there is no vote. `spent` are
+    seconds of CPU by what used them.
     """
 
     hub: Hub
@@ -106,7 +93,7 @@ class Oracles:
     limits: ResourceLimits
     jobs: int
     slots: asyncio.Semaphore
-    spent: CpuSeconds = field(default_factory=CpuSeconds)
+    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_TOOLS, 0.0))
     texts: dict[Target, dict[Word, WordText]] = field(default_factory=dict)
     forked: dict[Target, ForkedTool] = field(default_factory=dict)
     gpu: Launcher | None = None
@@ -183,7 +170,7 @@ class Oracles:
             if verdict.kind is VerdictKind.INFRA:
                 raise InfrastructureError(f"ptxas {self.ptxas.version}: {verdict.reason}")
             numbers = list(programs)
-            if verdict.kind in _FAILURES:
+            if verdict.kind in (VerdictKind.PTXAS_ICE, *ENDS):
                 key = verdict.signature.key if verdict.signature else None
                 losing = tuple(
                     n for n, end in zip(how.levels, of_levels, strict=True) if not end.has_cubin
@@ -252,7 +239,7 @@ class Oracles:
         inner = self.hub.new_folder(f"level-{level}", inside=folder)
         async with self.slots:
             assembly = await run.execute(self.hub, inner, limits)
-        self.spent.ptxas += assembly.end.cpu
+        self.spent[PTXAS] += assembly.end.cpu
         if assembly.has_cubin:
             (inner / CODE).rename(folder / f"level-{level}.cubin")
         else:
@@ -278,7 +265,7 @@ class Oracles:
                     end, printed = await self.forked[self.target].run(
                         b"".join(new.values()), self.limits
                     )
-                self.spent.nvdisasm += end.cpu
+                self.spent["nvdisasm"] += end.cpu
                 if not end.ok:
                     return f"{self.nvdisasm.label} {end.words}"
                 texts |= read_texts(new, printed)
@@ -345,7 +332,7 @@ class Oracles:
             limits = structs.replace(self.limits, timeout=seconds)
             async with self.slots:
                 end = await execute_job(self.hub, folder, limits, voting.__name__)
-            self.spent.emulator += end.cpu
+            self.spent[EMULATOR] += end.cpu
             lines = (folder / voting.ANSWERS).read_bytes().splitlines()
             given = [msgspec.json.decode(line, type=HuntAnswer) for line in lines]
             answers |= {n: answer for (n, _), answer in zip(waiting, given, strict=False)}
@@ -408,7 +395,7 @@ class Oracles:
             argv = (self.nvdisasm.path, "-c", "-ndf", "-g", cubin)
             async with self.slots:
                 end = await self.hub.execute(argv, folder=folder, limits=self.limits)
-            self.spent.nvdisasm += end.cpu
+            self.spent["nvdisasm"] += end.cpu
             if not end.ok:
                 raise InfrastructureError(f"{self.nvdisasm.label} {end.words}")
             unknown, line = set(), 0

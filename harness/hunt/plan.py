@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from harness.frontends.bench import content_key
 from harness.hunt.causes import Cause, LeastProgram, is_same_cause, ranked
+from harness.hunt.changes import ChangedProgram, Program
 from harness.hunt.ir_corpus import options_of, suffix_of
 from harness.hunt.oracles import HuntCase
 from harness.hunt.voting import HuntAnswer, Vote
@@ -169,19 +170,6 @@ class HuntReport:
     notes: list[str] = field(default_factory=list)
 
 
-class Program(Protocol):
-    """What a source makes of a seed; `opcodes` is what it is made of."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def opcodes(self) -> Collection[str]: ...
-
-
 @dataclass(kw_only=True)
 class HuntedCompiler(ABC):
     """A compiler as it is hunted in: a source of programs, and what asks, reduces and names.
@@ -192,7 +180,7 @@ class HuntedCompiler(ABC):
 
     plan: HuntPlan
     state: HuntState
-    program: Callable[[int], Program]
+    program: Callable[[int], Program | ChangedProgram[Any]]
     batch: int = 1
     jobs: int = 1
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -32,12 +32,12 @@ from harness.hunt.causes import (
     said_of,
     walks_of,
 )
-from harness.hunt.changes import ChangedProgram
+from harness.hunt.changes import ChangedProgram, Program
 from harness.hunt.corpus import TOGETHER, CorpusSource, acquainted, changed_program, retargeted
-from harness.hunt.generator import Generator, HuntProgram, some_forms
+from harness.hunt.generator import Generator, program_text, some_forms
 from harness.hunt.on_gpu import Launcher
 from harness.hunt.oracles import LEVELS, AskedTogether, HuntCase, Oracles, body_of
-from harness.hunt.plan import HuntedCompiler, HuntPlan, HuntState, Program
+from harness.hunt.plan import HuntedCompiler, HuntPlan, HuntState
 from harness.hunt.variants import (
     accesses,
     chunks,
@@ -111,7 +111,7 @@ class HuntedPtxas(HuntedCompiler):
 
     def spent(self) -> Mapping[str, float]:
         gpus = [one.gpu.cpu for one in (self.oracles, self.together.oracles) if one.gpu]
-        return asdict(self.oracles.spent) | ({"launches": sum(gpus)} if gpus else {})
+        return self.oracles.spent | ({"launches": sum(gpus)} if gpus else {})
 
     async def still_there(
         self, causes: Sequence[Cause], show: Callable[[str], None]
@@ -420,20 +420,20 @@ async def hunted_ptxas(
         )
         beside = replace(oracles, slots=asyncio.Semaphore(how.workers), gpu=gpu and replace(gpu))
         head, grown = await oracles.head(), list[str]()
-        program: Callable[[int], Program]
+        program: Callable[[int], Program | ChangedProgram[CorpusSource]]
         if plan.corpus:
             show(f"asking ptxas about {len(plan.corpus)} files")
             sources = await _sources(plan, oracles, grown)
             program = partial(changed_program, sources=sources)
         else:
             if gpu:
-                [answer] = await oracles.ask([HuntCase(HuntProgram(0, head, ("ret;",)).text, 0)])
+                [answer] = await oracles.ask([HuntCase(program_text(head, ["ret;"]), 0)])
                 if answer.vote is not Vote.RIGHT:
                     raise UsageError(f"--on {GPU} --sm {target}: {answer.words}")
             show("asking ptxas which opcodes it takes")
             generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
 
-            def program(seed: int) -> HuntProgram:
+            def program(seed: int) -> Program:
                 return generator.program(seed, known_words(state.causes, state.seen))
 
         yield HuntedPtxas(

@@ -8,6 +8,7 @@ is counted there.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import re
@@ -22,23 +23,25 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.hunt.causes import Cause, LeastProgram, is_same_kind, said_of
-from harness.hunt.changes import ChangedProgram
+from harness.hunt.changes import ChangedProgram, Program
 from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
 from harness.hunt.ir_oracles import IrOracles
 from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import HuntedCompiler, HuntPlan, HuntState
-from harness.hunt.triton_causes import SOURCES, has_all, is_closed, least_kernel, least_module, tidy
 from harness.hunt.triton_oracles import Care, TritonOracles
-from harness.hunt.triton_sources import TritonProgram, program, words_of
+from harness.hunt.triton_sources import KERNEL, kernel_of, program, words_of
 from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.processes.hub import Hub
 from harness.io.processes.tasks import in_parallel
-from harness.minimize.reduction.reducer import Effort, TextFormat
+from harness.judging.signature import template
+from harness.minimize.python.python_passes import STRUCTURE, python_format
+from harness.minimize.reduction.reducer import Effort, TextFormat, sweep_coarsely
 from harness.minimize.ttgir import IR_FORMAT, IrModule
 from harness.run.gpu.packing import place_of
 from harness.store.store import Store
 from harness.values.errors import OfflineError, UsageError
+from harness.values.standalone import FileLaunch, Standalone
 from harness.values.target import Target
 from harness.values.toolchain import GPU, Compiler
 
@@ -50,6 +53,134 @@ _CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
 _CONFIGS = "CONFIGS = [\n"
 OTHERS = tuple(map(Target.parse, ("80", "90a", "100a", "120a")))
 """Targets that are hunted for: one of each way in which Triton lowers products and copies."""
+# What makes places and numbers, in any module.
+_COMMON = re.compile(
+    r"arith\.(?:constant|muli|addi|extsi)|scf\.yield|tt\.(?:make_range|splat|addptr|broadcast"
+    r"|expand_dims|return|reduce\.return|scan\.return)"
+)
+_SCRATCH = re.compile(r"tl\.store\(m\d|m\d+_d\.store\(")
+
+
+def has_all(plan: HuntPlan, cause: Cause, asked: HuntCase) -> bool:
+    """Whether a kernel has all that the least one of a cause has, on a GPU where that one fails."""
+    least, target = cause.least, plan.target_of(asked.seed)
+    is_own = target == plan.target_of(least.seed)
+    if not is_own and least.targets.get(str(target)) != said_of(least.answer):
+        return False
+    return words_of(least.text) <= words_of(asked.text)
+
+
+# How a launch file is reduced.
+
+
+class _LaunchFile:
+    """A launch file as the reduction of sources takes it: all of it is code."""
+
+    roots = frozenset({"torch", "triton", "tl", "gluon", "gl", "async_copy"})
+
+    def render(self, standalone: Standalone, *, header: str = "") -> str:
+        return header + standalone.code
+
+    def read(self, text: str) -> Standalone:
+        launch = FileLaunch(
+            kernel=KERNEL, signature={}, constants={}, attributes={}, options={}, target=()
+        )
+        return Standalone(code=text, launch=launch)
+
+
+SOURCES = replace(
+    python_format(_LaunchFile()), run=lambda reducer: sweep_coarsely(reducer, STRUCTURE, smallest=1)
+)
+
+
+def is_closed(text: str) -> bool:
+    """Whether a candidate is as defined as what is generated, and can be launched on a GPU.
+
+    What threads exchange through memory lies between two barriers; a kernel that makes descriptors
+    asks its launch for memory; each copy of Gluon is waited for.
+    """
+    if "make_tensor_descriptor" in text and "set_allocator(" not in text:
+        return False
+    if not text.count("async_load(") == text.count("commit_group(") == text.count("wait_group("):
+        return False
+    return text.count("debug_barrier") == 2 * len(_SCRATCH.findall(text))
+
+
+def tidy(text: str) -> str:
+    """Without arguments that the kernel does not read, and what the launch made for them."""
+    tree = ast.parse(text)
+    kernel, launch = kernel_of(tree), tree.body[-1]
+    read = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)}
+    # A `constexpr` comes from the configs.
+    dropped = {arg.arg for arg in kernel.args.args if arg.annotation is None} - read
+    places = [n for n, arg in enumerate(kernel.args.args) if arg.arg not in dropped]
+    kernel.args.args = [kernel.args.args[n] for n in places]
+    assert isinstance(launch, ast.FunctionDef)
+    kept: list[ast.stmt] = []
+    for line in launch.body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) in dropped:
+            continue
+        if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call):
+            call = line.value
+            if isinstance(call.func, ast.Subscript):
+                call.args = [call.args[n] for n in places if n < len(call.args)]
+        if isinstance(line, ast.Return) and isinstance(line.value, ast.Tuple):
+            line.value.elts = [e for e in line.value.elts if ast.unparse(e) not in dropped]
+        elif isinstance(line, ast.Return) and line.value and ast.unparse(line.value) in dropped:
+            continue
+        kept.append(line)
+    launch.body = kept
+    return SOURCES.read(ast.unparse(tree)).text
+
+
+def least_kernel(plan: HuntPlan, asked: HuntCase, answer: HuntAnswer) -> LeastProgram:
+    """A reduced kernel: it is named by how it fails; where it is wrong, by what is left, too.
+
+    Of the same race on two targets the cause is one.
+    """
+    words = words_of(asked.text)
+    named = ", ".join(f"{n} x {word}" if n > 1 else word for word, n in sorted(words.items()))
+    how = f"{answer.signature} on {plan.target_of(asked.seed)}".replace("_", " ", 1)
+    name = f"{answer.race or how} ({named})"
+    if answer.vote is Vote.FAILS:
+        name = answer.words.partition(": ")[2][:160]
+    if answer.vote is Vote.GROWS:
+        name = str(answer.signature)
+    return LeastProgram(
+        text=asked.text,
+        seed=asked.seed,
+        answer=answer,
+        name=name,
+        opcodes=tuple(sorted(words)),
+        instructions=len(kernel_of(ast.parse(asked.text)).body) + 1,
+    )
+
+
+def least_module(asked: HuntCase, answer: HuntAnswer) -> LeastProgram:
+    """A reduced module of IR: it is named by the message of the pass.
+
+    What is wrong has a name by its race, else by how it is wrong and by the operations that are
+    left.
+    """
+    module = IrModule.read(asked.text)
+    opcodes = tuple(sorted(operation_names(module)))
+    name = template(answer.words.partition(": ")[2])[:160]
+    if answer.vote is Vote.GROWS:
+        name = str(answer.signature)
+    if answer.vote is Vote.WRONG:
+        telling = " ".join(word for word in opcodes if not _COMMON.match(word))
+        name = f"{answer.race or str(answer.signature).replace('_', ' ')} ({telling})"
+    return LeastProgram(
+        text=asked.text,
+        seed=asked.seed,
+        answer=answer,
+        name=name,
+        opcodes=opcodes,
+        instructions=module.count(),
+    )
+
+
+# The hunt.
 
 
 @dataclass(kw_only=True)
@@ -336,7 +467,7 @@ async def hunted_triton(
             return
         takes_gluon = has_gluon(triton)
 
-        def made(seed: int) -> TritonProgram:
+        def made(seed: int) -> Program:
             is_gluon = takes_gluon and seed // len(plan.targets) % _GLUON == _GLUON - 1
             return gluon_program(seed) if is_gluon else program(seed)
 

@@ -25,7 +25,7 @@ from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import CapturedLaunch
 from harness.hunt.growth import slowest_pass, triton_seconds_allowed
-from harness.hunt.oracles import HuntCase
+from harness.hunt.oracles import ENDS, HuntCase
 from harness.hunt.voting import SOME_ORDERS, HuntAnswer, Vote
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.tasks import in_parallel
@@ -59,12 +59,7 @@ _QUICK = ("first/early", "last/late")
 # or goes unseen. To watch costs the emulator as much again.
 _RACES = 4
 _ORDERS = len(DEFAULT.split(","))
-FAILURES = (
-    VerdictKind.PASS_FAILURE,
-    VerdictKind.COMPILER_CRASH,
-    VerdictKind.TIMEOUT,
-    VerdictKind.OUT_OF_MEMORY,
-)
+FAILURES = frozenset({VerdictKind.PASS_FAILURE, *ENDS})
 """The verdicts by which Triton is accused of what it does when it compiles."""
 _BUDGET = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
 
@@ -103,6 +98,13 @@ class TritonOracles:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
         return await in_parallel(self.answer_of(one, care) for one in programs)
+
+    @property
+    def front(self) -> CapturedFrontEnd:
+        """The front end of Triton."""
+        front = front_end(self.compiler.kind)
+        assert isinstance(front, CapturedFrontEnd)
+        return front
 
     async def answer_of(self, asked: HuntCase, care: Care) -> HuntAnswer:
         hub = self.bench.hub
@@ -154,16 +156,7 @@ class TritonOracles:
             finally:
                 for opened in source.sessions():
                     await bench.sessions.close(opened)
-        order = (
-            Vote.FAILS,
-            Vote.WRONG,
-            Vote.GROWS,
-            Vote.RIGHT,
-            Vote.LEFT_OUT,
-            Vote.UNTOLD,
-            Vote.REFUSED,
-        )
-        return min(answers, key=lambda answer: order.index(answer.vote))
+        return min(answers, key=lambda answer: list(Vote).index(answer.vote))
 
     async def _of_cell(
         self,
@@ -176,8 +169,7 @@ class TritonOracles:
         assert cell.launch is not None
         assert cell.record is not None
         launch, record = cell.launch, cell.record
-        front = front_end(self.compiler.kind)
-        assert isinstance(front, CapturedFrontEnd)
+        front = self.front
         assert isinstance(launch, CapturedLaunch)
         lowering = await front.lower(bench, launch, record, ptxas=cell.seen_ptxas)
         where = cell.cell.config.label

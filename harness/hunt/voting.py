@@ -37,7 +37,7 @@ A GPU may never show it: it is latent there.
 
 
 class Vote(StrEnum):
-    """What came of one program.
+    """What came of one program; of several configs, the first of these says it.
 
     `ASSEMBLED`: by all levels; nothing was executed. `REFUSED`: ptxas says that it is not valid.
     `FAILS`: ptxas ends without code and without reason. `GROWS`: it assembles it, and takes
@@ -46,14 +46,14 @@ class Vote(StrEnum):
     of three agree.
     """
 
+    FAILS = "fails"
+    WRONG = "wrong"
+    GROWS = "grows"
     RIGHT = "right"
     ASSEMBLED = "assembled"
-    WRONG = "wrong"
-    FAILS = "fails"
-    GROWS = "grows"
-    REFUSED = "refused"
     LEFT_OUT = "left_out"
     UNTOLD = "untold"
+    REFUSED = "refused"
 
 
 class HuntAnswer(msgspec.Struct, frozen=True, kw_only=True):

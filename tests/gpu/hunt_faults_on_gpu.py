@@ -21,7 +21,7 @@ from msgspec import structs
 
 from harness.cells.places import CompileOptions
 from harness.hunt.causes import said_of
-from harness.hunt.generator import HuntProgram
+from harness.hunt.generator import program_text
 from harness.hunt.on_gpu import Launcher
 from harness.hunt.oracles import HuntCase, Oracles
 from harness.hunt.voting import HuntAnswer
@@ -75,7 +75,7 @@ async def answers(version: str, target: Target, folder: Path) -> list[HuntAnswer
         head = await oracles.head()
         opcodes = [_EARNED[n][0] if n in _EARNED else "not" for n in range(_COUNT)]
         lines = [tuple(_LINES.replace("OPCODE", opcode).splitlines()) for opcode in opcodes]
-        return await oracles.ask([HuntCase(HuntProgram(1, head, one).text, 1) for one in lines])
+        return await oracles.ask([HuntCase(program_text(head, one), 1) for one in lines])
 
 
 def main() -> int:

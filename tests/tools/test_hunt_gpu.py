@@ -16,7 +16,7 @@ from conftest import Triage
 from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.registry import front_end
 from harness.hunt.causes import said_of
-from harness.hunt.generator import HuntProgram, comparable, launch_of
+from harness.hunt.generator import comparable, launch_of, program_text
 from harness.hunt.on_gpu import AssembledModule, Launcher
 from harness.hunt.oracles import LEVELS, HuntCase, Oracles, body_of
 from harness.hunt.triton_oracles import TritonOracles
@@ -43,7 +43,7 @@ ret;"""
 
 
 def asked(lines: str, seed: int = 1) -> HuntCase:
-    return HuntCase(HuntProgram(seed, HEAD, tuple(lines.splitlines())).text, seed)
+    return HuntCase(program_text(HEAD, lines.splitlines()), seed)
 
 
 def launcher(hub: Hub) -> Launcher:

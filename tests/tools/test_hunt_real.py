@@ -27,8 +27,7 @@ from harness.hunt.hunting import hunt
 from harness.hunt.oracles import LEVELS, AskedTogether, HuntCase, Oracles, body_of
 from harness.hunt.plan import HuntPlan, HuntState, keep_hunt
 from harness.hunt.ptxas_hunt import HuntedPtxas
-from harness.hunt.triton_causes import least_kernel
-from harness.hunt.triton_hunt import has_gluon
+from harness.hunt.triton_hunt import has_gluon, least_kernel
 from harness.hunt.triton_oracles import Care, TritonOracles
 from harness.hunt.voting import HuntAnswer, Vote
 from harness.io.processes.hub import Hub, ResourceLimits

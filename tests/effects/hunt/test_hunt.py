@@ -19,6 +19,7 @@ import pytest
 
 from harness.cells.places import CompileOptions
 from harness.hunt.causes import Cause, LeastProgram, said_of
+from harness.hunt.changes import Program
 from harness.hunt.generator import Generator
 from harness.hunt.hunt_words import hunt_document, hunt_said
 from harness.hunt.hunted_repros import write_repros
@@ -410,9 +411,7 @@ def test_a_hunt_ends_when_its_time_is_up_whatever_is_under_way(
         stuck = _Stuck(
             plan=plan,
             state=state_of(store, plan),
-            program=lambda seed: LeastProgram.of(
-                HuntCase(KERNEL, seed), HuntAnswer(vote=Vote.ASSEMBLED)
-            ),
+            program=lambda seed: Program(seed, KERNEL, ()),
             oracles=oracles,
             together=AskedTogether(oracles),
         )

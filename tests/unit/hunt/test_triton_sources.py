@@ -12,7 +12,7 @@ from harness.hunt.causes import Cause
 from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import HuntPlan
-from harness.hunt.triton_causes import has_all, is_closed, least_kernel, tidy
+from harness.hunt.triton_hunt import has_all, is_closed, least_kernel, tidy
 from harness.hunt.triton_sources import KERNEL, program, words_of
 from harness.hunt.voting import HuntAnswer, Vote
 from harness.values.target import Target
