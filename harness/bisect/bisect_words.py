@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import itertools
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import structs
@@ -378,20 +379,19 @@ def spans(report: BisectReport) -> list[Span]:
     lines: list[Span] = []
     for part in report.finding.segments:
         verdict = part.probe.verdict if part.probe.verdict in kinds else ""
-        fresh = True
-        for index in range(part.first, part.last + 1):
-            reason = report.reason_of(index) if verdict else part.probe.verdict
-            if fresh or lines[-1].reason != reason:
-                version = report.version(index)
-                lines.append(
-                    Span(
-                        first=version,
-                        last=version,
-                        outcome=part.probe.outcome,
-                        verdict=verdict,
-                        reason=reason,
-                    )
+        reasons = {
+            index: report.reason_of(index) if verdict else part.probe.verdict
+            for index in range(part.first, part.last + 1)
+        }
+        for reason, alike in itertools.groupby(reasons, key=reasons.__getitem__):
+            versions = [report.version(index) for index in alike]
+            lines.append(
+                Span(
+                    first=versions[0],
+                    last=versions[-1],
+                    outcome=part.probe.outcome,
+                    verdict=verdict,
+                    reason=reason,
                 )
-            lines[-1] = replace(lines[-1], last=report.version(index))
-            fresh = False
+            )
     return lines

@@ -245,15 +245,9 @@ def _outermost(order: Sequence[int], answers: Mapping[int, Probe]) -> int | None
 
 
 def _blanks(size: int, answers: Mapping[int, Probe]) -> Iterator[list[int]]:
-    run: list[int] = []
-    for index in range(size):
-        if index not in answers:
-            run.append(index)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+    for is_known, blank in itertools.groupby(range(size), key=answers.__contains__):
+        if not is_known:
+            yield list(blank)
 
 
 def _boundaries(size: int, answers: Mapping[int, Probe]) -> list[Boundary]:
@@ -320,14 +314,10 @@ def _edge(answers: Mapping[int, Probe], order: Sequence[int], bad: int) -> Bound
 
 
 def _segments(size: int, answers: Mapping[int, Probe]) -> Iterator[Segment]:
-    first = 0
-    for index in range(size):
-        if index not in answers:
-            continue
-        is_first = index == 0 or answers.get(index - 1) != answers[index]
-        first = index if is_first else first
-        if answers.get(index + 1) != answers[index]:
-            yield Segment(first=first, last=index, probe=answers[index])
+    for probe, alike in itertools.groupby(range(size), key=answers.get):
+        indices = list(alike)
+        if probe is not None:
+            yield Segment(first=indices[0], last=indices[-1], probe=probe)
 
 
 # What the versions of one tool say of a failure: where it began and ended.

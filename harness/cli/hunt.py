@@ -14,12 +14,14 @@ from there.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpu_emulator.ptx.text.facts import PtxError, retarget
 from harness.cells.places import CompileOptions
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import EXECUTOR, RUNNER, executor_of
@@ -169,16 +171,16 @@ def _texts(folder: Path, suffixes: Collection[str]) -> list[tuple[str, str]]:
 
 def _ptx_corpus(folder: Path, target: Target) -> tuple[str, ...]:
     """The PTX files below a folder, for a target."""
-    from harness.hunt.corpus import retargeted, target_of  # noqa: PLC0415 - numpy comes with it
-
-    texts = [text for text, _ in _texts(folder, (".ptx",))]
-    fitting = tuple(retargeted(text, str(target)) for text in texts if target_of(text))
+    texts, fitting = _texts(folder, (".ptx",)), list[str]()
+    for text, _ in texts:
+        with contextlib.suppress(PtxError):
+            fitting.append(retarget(text, target=str(target)))
     if not fitting:
         raise UsageError(
             f"--corpus {folder}: none of {len(texts)} PTX files names a target; "
             "`triage show --stage ptx` prints that of a kernel"
         )
-    return fitting
+    return tuple(fitting)
 
 
 def _ir_corpus(folder: Path) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from gpu_emulator.ptx.text.facts import Instruction, without_debug
 from harness.hunt.changes import ChangedProgram
 
 _ENTRY = re.compile(r"(\.entry\s+)[\w$]+")
-_TARGET = re.compile(r"^\s*\.target\s+([\w.]+)", re.MULTILINE)
 _NUMBER = re.compile(r"(?<![\w%$.])-?(?:0x[0-9a-fA-F]+|[0-9]+)(?![\w.])")
 _REGISTER = re.compile(r"%[a-z]+(?=[0-9])[0-9]+")
 _NUMBERS = (0, 1, -1, 2, 4, 8, 16, 31, 32, 33, 64, 127, 128, 255, 256, 65535, 0x7FFFFFFF, 1 << 31)
@@ -155,14 +154,3 @@ def changed_program(seed: int, sources: Sequence[CorpusSource]) -> ChangedProgra
     choice = random.Random(seed // TOGETHER)  # noqa: S311 - to repeat, not to hide
     [source] = choice.choices(sources, [1 / len(one.text) for one in sources])
     return ChangedProgram.drawn(seed, source, random.Random(seed))  # noqa: S311
-
-
-def target_of(text: str) -> str | None:
-    """Which target a text of PTX names."""
-    match = _TARGET.search(text)
-    return match[1] if match else None
-
-
-def retargeted(text: str, target: str) -> str:
-    """A text of PTX for another target."""
-    return _TARGET.sub(f".target {target}", text, count=1)

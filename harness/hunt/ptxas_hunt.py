@@ -20,7 +20,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from gpu_emulator.ptx.text.document import Document, parse
-from gpu_emulator.ptx.text.facts import read_ptx
+from gpu_emulator.ptx.text.facts import read_ptx, retarget
 from harness.cells.places import CompileOptions
 from harness.hunt.causes import (
     Cause,
@@ -33,7 +33,7 @@ from harness.hunt.causes import (
     walks_of,
 )
 from harness.hunt.changes import ChangedProgram, Program
-from harness.hunt.corpus import TOGETHER, CorpusSource, acquainted, changed_program, retargeted
+from harness.hunt.corpus import TOGETHER, CorpusSource, acquainted, changed_program
 from harness.hunt.generator import Generator, program_text, some_forms
 from harness.hunt.on_gpu import Launcher
 from harness.hunt.oracles import LEVELS, AskedTogether, HuntCase, Oracles, body_of
@@ -356,15 +356,13 @@ class HuntedPtxas(HuntedCompiler):
                 head = await oracles.head()
             except UsageError:
                 return  # this ptxas does not know it
-            asked = [
-                HuntCase(
-                    retargeted(one.text, str(place))
-                    if self.plan.corpus
-                    else head + body_of(one.text),
-                    one.seed,
-                )
+            texts = [
+                retarget(one.text, target=str(place))
+                if self.plan.corpus
+                else head + body_of(one.text)
                 for one in asked
             ]
+            asked = [HuntCase(text, one.seed) for text, one in zip(texts, asked, strict=True)]
         for (_, there), answer in zip(waiting, await oracles.ask(asked), strict=True):
             there[str(place)] = said_of(answer)
 

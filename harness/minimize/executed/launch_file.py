@@ -170,11 +170,7 @@ class _LaunchWriter:
         if len(mine) != 1:
             return False
         [arg] = mine
-        dense: list[int] = []
-        step = 1
-        for size in reversed(arg.shape):
-            dense.insert(0, step)
-            step *= size
+        dense = [prod(arg.shape[n + 1 :]) for n in range(len(arg.shape))]
         size = prod(arg.shape) * ELEMENTS[arg.dtype].itemsize
         is_whole = size == self.variant.buffers[number].size
         return is_whole and not arg.offset and list(arg.strides) == dense

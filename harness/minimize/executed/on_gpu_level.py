@@ -159,11 +159,10 @@ class MeasuredPtx(LaunchSource):
             row = result.row
             if (row.run, row.run_signature) == expected:
                 continue
-            tool = row.cell.rpartition("/")[2].partition(":")[2]
             accepts = result is results[0] and row.run.is_fine_run
             return PredicateAnswer(
                 Answer.ACCEPTS if accepts else Answer.OTHER,
-                f"{tool}: {row.run.value}: {row.run_reason}",
+                f"{_tool(result)}: {row.run.value}: {row.run_reason}",
             )
         return PredicateAnswer(Answer.SAME, results[0].row.run_reason)
 

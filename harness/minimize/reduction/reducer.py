@@ -273,27 +273,24 @@ class Reducer(Generic[D]):
     async def ask(self, name: str, documents: Sequence[D]) -> list[bool]:
         """Test some documents, whatever their size. None becomes the best: see `adopt`."""
         answers: list[bool] = []
-        waiting: deque[tuple[ReductionTest, bool] | None] = deque()
+        waiting: deque[tuple[ReductionTest | None, bool]] = deque()
         try:
             for document in documents:
                 is_new = not self.is_known(document)
-                answer = self.begin(name, document)
-                waiting.append((answer, is_new) if answer else None)
+                waiting.append((self.begin(name, document), is_new))
                 if len(waiting) == self.jobs:
-                    answers.append(await self._hear(name, waiting.popleft()))
+                    answers.append(await self._hear(name, *waiting.popleft()))
             while waiting:
-                answers.append(await self._hear(name, waiting.popleft()))
+                answers.append(await self._hear(name, *waiting.popleft()))
         finally:
-            for pending in waiting:
-                if pending:
-                    pending[0].abandon()
+            for test, _ in waiting:
+                if test:
+                    test.abandon()
         return answers
 
-    async def _hear(self, name: str, begun: tuple[ReductionTest, bool] | None) -> bool:
-        if begun is None:
-            return False
-        answer = await begun[0].hear()
-        if begun[1]:
+    async def _hear(self, name: str, test: ReductionTest | None, is_new: bool) -> bool:  # noqa: FBT001
+        answer = test is not None and await test.hear()
+        if test and is_new:
             self.tell(name)
         return answer
 

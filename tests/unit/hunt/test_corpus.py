@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 
-from harness.hunt.corpus import CorpusSource, acquainted, changed_program, retargeted, target_of
+import pytest
+
+from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
+from harness.hunt.corpus import CorpusSource, acquainted, changed_program
 
 TEXT = """.version 8.6
 .target sm_90
@@ -39,9 +42,9 @@ def test_a_source_has_one_entry_and_a_target() -> None:
     # Many copies of an entry are one module: what stands behind it is not repeated.
     lines = TEXT.replace("add.s32", ".loc 1 3 0\nadd.s32") + '.file 1 "a.py"\n'
     assert read(lines)[0].text.strip() == read(TEXT)[0].text.strip()
-    assert target_of(TEXT) == "sm_90"
-    assert target_of(retargeted(TEXT, "sm_100a")) == "sm_100a"
-    assert target_of("") is None
+    assert read_ptx(retarget(TEXT, target="sm_100a")).target == "sm_100a"
+    with pytest.raises(PtxError):
+        retarget("", target="sm_100a")
 
 
 def test_a_seed_makes_one_program_and_seeds_make_many() -> None:
