@@ -28,7 +28,6 @@ from harness.minimize.python.python_passes import python_format
 from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.interest import (
     GLANCE_SECONDS,
-    AnyTool,
     CompilerOracle,
     Oracle,
     ToolVersions,
@@ -143,7 +142,7 @@ async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
 
 # The levels.
 
-T = TypeVar("T", bound=AnyTool)
+T = TypeVar("T", bound=Compiler | Assembler)
 
 
 async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:

@@ -196,67 +196,40 @@ def _without_unused_aliases(lines: list[str]) -> list[str]:
         lines = used_lines
 
 
-@dataclass(slots=True)
-class _OpenRegion:
-    index: int
-    start: int
-    header: str
-    inside: str = ""
-    children: list[int] = field(default_factory=list)
-
-
 def _operations(lines: tuple[str, ...]) -> Iterator[IrOperation]:
-    operations: list[IrOperation | None] = []
-    stack: list[_OpenRegion] = []
+    """All of them, in the order of the text; none where braces do not pair."""
+    found: list[IrOperation] = []
+    inside: list[str] = []
+    stack: list[int] = []
     for number, line in enumerate(lines):
         words = line.strip()
-        if words.startswith("}"):
-            if not stack:
-                return
-            stack[-1].inside += f" {words}"
+        if stack and words.startswith(("}", "^")):
+            inside[stack[-1]] += f" {words}"
+            if words.startswith("}") and not words.endswith("{"):
+                closed = stack.pop()
+                found[closed] = replace(found[closed], end=number, footer=line)
+        elif words.startswith("}"):
+            return
+        elif stack or not _ALIAS.match(line):
+            results = _RESULTS.match(line)
+            operation = IrOperation(
+                start=number,
+                end=number,
+                depth=len(stack),
+                parent=stack[-1] if stack else None,
+                header=line,
+                footer=line,
+                results=tuple(map(str.strip, results[1].split(","))) if results else (),
+            )
             if words.endswith("{"):
-                continue
-            closed = stack.pop()
-            operations[closed.index] = _operation(closed, (number, line), stack, operations)
-        elif words.startswith("^") and stack:
-            stack[-1].inside += f" {words}"
-        elif _ALIAS.match(line) and not stack:
-            continue
-        else:
-            index = len(operations)
-            operations.append(None)
-            if stack:
-                stack[-1].children.append(index)
-            opened = _OpenRegion(index=index, start=number, header=line)
-            if words.endswith("{"):
-                stack.append(opened)
-            else:
-                operations[index] = _operation(opened, (number, line), stack, operations)
-    yield from ((op for op in operations if op is not None) if None not in operations else ())
-
-
-def _operation(
-    opened: _OpenRegion,
-    last_line: tuple[int, str],
-    stack: list[_OpenRegion],
-    operations: list[IrOperation | None],
-) -> IrOperation:
-    results = _RESULTS.match(opened.header)
-    names = tuple(name.strip() for name in results[1].split(",")) if results else ()
-    body = opened.header[results.end() :] if results else opened.header
-    reads = value_names(body + opened.inside)
-    if opened.children and (last := operations[opened.children[-1]]):
-        operations[opened.children[-1]] = replace(last, is_last=True)
-    return IrOperation(
-        start=opened.start,
-        end=last_line[0],
-        depth=len(stack),
-        parent=stack[-1].index if stack else None,
-        header=opened.header,
-        footer=last_line[1],
-        results=names,
-        reads=frozenset(reads),
-    )
+                stack.append(len(found))
+            found.append(operation)
+            inside.append(line[results.end() :] if results else line)
+    last = {operation.parent: number for number, operation in enumerate(found)}
+    for number, operation in enumerate(found if not stack else ()):
+        is_last = operation.parent is not None and last[operation.parent] == number
+        reads = frozenset(value_names(inside[number]))
+        yield replace(operation, reads=reads, is_last=is_last)
 
 
 _ARGUMENT = re.compile(r"(%[\w$.-]+): ((?:[^,{()]|<[^>]*>)+)")

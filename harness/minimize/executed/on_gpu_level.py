@@ -43,7 +43,7 @@ from harness.run.gpu.packing import CubinRunner
 from harness.run.gpu.sass_emulator import destination_of
 from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge
-from harness.run.launch import Launch, evidence_of
+from harness.run.launch import Launch, RunEvidence, evidence_of
 from harness.run.raw import PtxLaunch, RawInputs, raw_launch
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
@@ -95,9 +95,7 @@ class MeasuredPtx(LaunchSource):
             return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")
         if count_unwritten(text) > self.unwritten:
             return PredicateAnswer(Answer.OTHER, "a register is read that nothing may have written")
-        launch, get = self._launch(text), self.bench.store.artifacts.get
-        emulated = await emulate(self.bench, launch.emulation)
-        judgement = judge(evidence_of(launch, emulated.value, get))
+        judgement = judge(await self._emulated(text))
         if not judgement.verdict.is_fine_run:
             words = f"the PTX itself: {judgement.verdict.value}: {judgement.reason}"
             return PredicateAnswer(Answer.OTHER, words)
@@ -114,14 +112,12 @@ class MeasuredPtx(LaunchSource):
 
     async def program(self, text: str, headline: str) -> str | None:
         """A Python program that shows what a text does; None where none can."""
-        launch, get = self._launch(text), self.bench.store.artifacts.get
-        emulated = await emulate(self.bench, launch.emulation)
-        evidence = evidence_of(launch, emulated.value, get)
+        evidence = await self._emulated(text)
         far = 0.0 if read_freedom(text).is_exact else max(map(evidence.allowed, evidence.tensors))
         accused = self.cells[0]
         tools = dict.fromkeys(cell.ptxas for cell in self.cells)
         return standalone_program(
-            launch,
+            evidence.launch,
             text,
             str(accused.cell.target),
             evidence.contents,
@@ -135,6 +131,11 @@ class MeasuredPtx(LaunchSource):
                 if tool.origin not in (BUNDLED, TRITON)
             ],
         )
+
+    async def _emulated(self, text: str) -> RunEvidence:
+        launch = self._launch(text)
+        emulated = await emulate(self.bench, launch.emulation)
+        return evidence_of(launch, emulated.value, self.bench.store.artifacts.get)
 
     async def _launched(self, bench: Workbench, texts: Sequence[str]) -> list[tuple[Executed, ...]]:
         cells = []

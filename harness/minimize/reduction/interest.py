@@ -43,17 +43,8 @@ from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
-
-class AnyTool(Protocol):
-    """One version of ptxas or of Triton."""
-
-    @property
-    def version(self) -> str:
-        """As it is spelled everywhere."""
-
-
-T = TypeVar("T", bound=AnyTool)
-T_contra = TypeVar("T_contra", bound=AnyTool, contravariant=True)
+T = TypeVar("T", bound=Compiler | Assembler)
+T_contra = TypeVar("T_contra", bound=Compiler | Assembler, contravariant=True)
 
 
 class Oracle(Protocol[T_contra]):

@@ -329,11 +329,7 @@ class Reducer(Generic[D]):
 
     def tell(self, name: str, *, is_accepted: bool = False) -> None:
         """Report the answer of one test to the watcher."""
-        outermost = self
-        while outermost._outer:
-            outermost = outermost._outer
-        is_best = is_accepted and outermost is self
-        best = outermost.best
+        is_best, best = is_accepted and self._outer is None, (self._outer or self).best
         self._watch(
             ReductionProgress(
                 pass_name=name,

@@ -27,7 +27,7 @@ from harness.io.files.writing import write_atomically
 from harness.io.processes.cluster import MachinesGoneError
 from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.fingerprint import Reaction, drifted
-from harness.minimize.reduction.interest import AnyTool, Interest
+from harness.minimize.reduction.interest import Interest
 from harness.minimize.reduction.minimization import (
     Ablation,
     Ending,
@@ -51,6 +51,7 @@ from harness.minimize.reduction.subject import Subject
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
     from harness.run.raw import RawInputs
@@ -346,7 +347,7 @@ class Level:
     remarks: Callable[[LevelReduction[Any]], Awaitable[list[str]]] | None = None
 
 
-T = TypeVar("T", bound=AnyTool)
+T = TypeVar("T", bound=Compiler | Assembler)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from harness.minimize.reduction.work import Level, LevelReduction, MinimizedFold
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.target import Target
+from harness.values.toolchain import Compiler
 from harness.values.verdict import Signature, VerdictKind
 
 ORIGINAL = "shapes dot loop mask store"
@@ -34,9 +34,8 @@ LIMITS = ResourceLimits(timeout=10, memory=1 << 30)
 Rules = Mapping[str, Callable[[str], str]]
 
 
-@dataclass(frozen=True)
-class Version:
-    version: str
+def compiler(version: str) -> Compiler:
+    return Compiler(version=version, origin="test")
 
 
 class Fake:
@@ -48,11 +47,11 @@ class Fake:
     def is_possible(self, text: str) -> bool:
         return bool(text)
 
-    async def look(self, text: str, tool: Version) -> Reaction:
+    async def look(self, text: str, tool: Compiler) -> Reaction:
         return await self.react(text, tool)
 
     async def react(
-        self, text: str, tool: Version, limits: ResourceLimits | None = None
+        self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
         said = self.rules[tool.version](text)
         if said == "broken":
@@ -92,11 +91,11 @@ TEXTS = TextFormat(
 )
 
 
-def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> LevelReduction[Version]:
+def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> LevelReduction[Compiler]:
     """Reduce the original with these versions installed."""
 
-    async def inner() -> LevelReduction[Version]:
-        oracle, tools = Fake(rules), {version: Version(version) for version in rules}
+    async def inner() -> LevelReduction[Compiler]:
+        oracle, tools = Fake(rules), {version: compiler(version) for version in rules}
         fingerprint = Fingerprint(bad=bad, signature=signature("bug").key)
         held_by = ToolVersions(
             name="Triton",
@@ -104,7 +103,7 @@ def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> LevelReduction[Ver
             oracle=oracle,
             installed=list(tools.values()),
             available=list,
-            install=Version,
+            install=compiler,
             steps=0,
         )
         tried = await ask_installed(held_by, ORIGINAL, LIMITS)
@@ -203,17 +202,17 @@ def test_the_index_is_walked_where_nothing_installed_accepts(
     fingerprint = Fingerprint(bad="5.0", signature=signature("bug").key)
     heard: list[str] = []
 
-    async def inner() -> VersionReactions[Version]:
+    async def inner() -> VersionReactions[Compiler]:
         from packaging.version import Version as Number
 
-        oracle, bad = Fake(rules), Version("5.0")
+        oracle, bad = Fake(rules), compiler("5.0")
         held_by = ToolVersions(
             name="Triton",
             tool=bad,
             oracle=oracle,
             installed=[bad],
             available=lambda: [Number(version) for version in sorted(rules)],
-            install=Version,
+            install=compiler,
             steps=2,
         )
         found = await ask_installed(held_by, ORIGINAL, LIMITS)
@@ -247,16 +246,16 @@ def held_for(*accepts: str) -> tuple[str | None, list[str], bool | None]:
         own = Target.parse("sm_120a")
         held_by = ToolVersions(
             name="Triton",
-            tool=Version("2.0"),
+            tool=compiler("2.0"),
             oracle=Fake({}),
             installed=[],
             available=list,
-            install=Version,
+            install=compiler,
             steps=0,
             targets=other_targets(own),
             for_target=for_target,
         )
-        tried = VersionReactions[Version](name="Triton", text=ORIGINAL)
+        tried = VersionReactions[Compiler](name="Triton", text=ORIGINAL)
         fingerprint = Fingerprint(bad="2.0", signature=signature("bug").key)
         found, is_accepted = await held_elsewhere(own, held_by, tried, fingerprint)
         taken = await is_accepted("shapes dot") if is_accepted else None
