@@ -124,11 +124,12 @@ class Launcher:
         answers.blobs |= blobs
         votes, number = list[list[HuntAnswer]](), 0
         for module in modules:
-            left = list[dict[int, _CubinResults]]({} for _ in module.programs)
+            places = list[dict[int, int]]({} for _ in module.programs)
             for level in module.cubins:
-                for one in left:
-                    one[level], number = _read_left(answers, number), number + 1
-            votes.append(list(map(_vote, module.right, left)))
+                for one in places:
+                    one[level], number = number, number + 1
+            pairs = zip(module.right, places, strict=True)
+            votes.append([_vote(right, answers, place) for right, place in pairs])
         return votes
 
     def _case(self, voter: Voter, ptxas: str, cubin: str, launch: int) -> BatchCase:
@@ -153,41 +154,34 @@ class Launcher:
         return BatchCase(cell=cell, compiled=row, launch=launch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CubinResults:
-    """What the runs of a cubin left; else what it did wrong, or why nothing is known."""
-
-    results: Sequence[Array] = ()
-    fault: str = ""
-    problem: str = ""
-
-
-def _read_left(answers: Answers, number: int) -> _CubinResults:
-    runs = answers.measured[number].runs
+def _problem_of(answers: Answers, place: int) -> tuple[str, str]:
+    """What a cubin did wrong, or why nothing is known of it; both are empty where it ended."""
+    runs = answers.measured[place].runs
     for run in runs:
         words = " ".join(filter(None, (run.name, run.words)))
         if run.status == "refused":
-            return _CubinResults(problem=f"{answers.gpu.name} refuses it: {run.call}: {words}")
+            return "", f"{answers.gpu.name} refuses it: {run.call}: {words}"
         if run.status != "ended":
-            return _CubinResults(fault=f"{run.status} {words}".strip())
+            return f"{run.status} {words}".strip(), ""
         if run.guards:
-            return _CubinResults(fault=f"it writes {run.guards[0].bytes} bytes beside a buffer")
-    if not runs:
-        return _CubinResults(problem="no results came back")
-    outs = [np.frombuffer(answers.blobs[run.buffers[1]], np.uint8) for run in runs]
-    return _CubinResults(results=list(map(comparable, outs)))
+            return f"it writes {run.guards[0].bytes} bytes beside a buffer", ""
+    return "", "" if runs else "no results came back"
 
 
-def _vote(right: Array, left: Mapping[int, _CubinResults]) -> HuntAnswer:
+def _vote(right: Array, answers: Answers, places: Mapping[int, int]) -> HuntAnswer:
+    """The vote on a program, whose cubin of each level has a place among the answers."""
     results: dict[int, Array] = {}
-    for level, one in left.items():
-        if one.problem:
-            return HuntAnswer(vote=Vote.UNTOLD, words=f"-O{level}: {one.problem}")
-        wrong = (result for result in one.results if (result != right).any())
-        # A fault leaves what cannot be right.
-        results[level] = right ^ 0xFF if one.fault else next(wrong, right)
+    faults: dict[int, str] = {}
+    for level, place in places.items():
+        faults[level], problem = _problem_of(answers, place)
+        if problem:
+            return HuntAnswer(vote=Vote.UNTOLD, words=f"-O{level}: {problem}")
+        if faults[level]:
+            results[level] = right ^ 0xFF  # a fault leaves what cannot be right
+            continue
+        outs = (answers.blobs[run.buffers[1]] for run in answers.measured[place].runs)
+        left = (comparable(np.frombuffer(out, np.uint8)) for out in outs)
+        results[level] = next((one for one in left if (one != right).any()), right)
     answer = counted(right, results)
-    faults = "; ".join(
-        f"-O{level}: {left[level].fault}" for level in answer.levels if left[level].fault
-    )
-    return structs.replace(answer, words=faults) if faults else answer
+    words = "; ".join(f"-O{level}: {faults[level]}" for level in answer.levels if faults[level])
+    return structs.replace(answer, words=words) if words else answer

@@ -69,9 +69,9 @@ class LaunchSettings:
     @property
     def size(self) -> int:
         """Small numbers first, then little to write."""
-        numbers = [*self.values.values(), *(self.config.as_dict().values() if self.config else ())]
-        config = len(self.config.items) if self.config else 0
-        return 4 * sum(map(_bits, numbers)) + len(self.overrides) + config + len(self.flags)
+        config = _config_size(self.config) if self.config else 0
+        bits = sum(map(_bits, self.values.values()))
+        return 4 * bits + len(self.overrides) + config + len(self.flags)
 
     @property
     def key(self) -> str:

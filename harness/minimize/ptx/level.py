@@ -109,12 +109,8 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
             )
         )
     flags, is_defined = oracle.flags, options.is_defined
-    level = _ptx_level(
-        text,
-        is_defined=is_defined,
-        terms={"flags": flags, "is_defined": is_defined},
-        remarks=partial(_look_longer, oracle, ptxas, task.how.limits),
-    )
+    remarks = partial(_look_longer, oracle, ptxas, task.how.limits)
+    level = _ptx_level(text, is_defined=is_defined, terms={"flags": flags}, remarks=remarks)
     work = await reduce_level(task, level, interest)
     tools = interest.versions.tools.items()
     packages = {version: tool.origin for version, tool in tools if tool.origin != BUNDLED}
@@ -153,9 +149,7 @@ async def reduce_by(
         versions=VersionReactions(name="ptxas", text=text),
         predicate=predicate,
     )
-    level = _ptx_level(
-        text, is_defined=is_defined, is_always=is_always, terms={"is_defined": is_defined, **terms}
-    )
+    level = _ptx_level(text, is_defined=is_defined, is_always=is_always, terms=terms)
     return await reduce_level(task, level, interest)
 
 
@@ -173,7 +167,7 @@ def _ptx_level(
         original=text,
         size_of=_size_of,
         reduce=partial(reduce_ptx, defined=is_defined, always=is_always),
-        terms=terms,
+        terms={"is_defined": is_defined, **terms},
         undefined=_undefined_count,
         ablate=partial(_ablate, is_defined=is_defined),
         remarks=remarks,
@@ -353,9 +347,7 @@ async def _try_again(
     """How often the original shows it; one that hangs is not run again only to see it hang."""
     first = versions.reactions[ptxas.version]
     tally = Tally(failures=int(fingerprint.shows(first)), runs=1)
-    if first.verdict is VerdictKind.TIMEOUT:
-        return tally
-    for _ in range(_TRIALS - 1):
+    for _ in range(_TRIALS - 1 if first.verdict is not VerdictKind.TIMEOUT else 0):
         again = await oracle.react(versions.text, ptxas)
         shows = fingerprint.shows(again)
         tally += Tally(failures=int(shows), runs=1)
@@ -369,11 +361,9 @@ async def _look_longer(
 ) -> list[str]:
     """Say whether what is taken for a hang would have come to an end after all."""
     first = work.interest.versions.reactions.get(ptxas.version)
-    if work.ending not in (Ending.FINISHED, Ending.BUDGET):
-        return []
-    if work.interest.fingerprint.signature is None or first is None:
-        return []
-    if first.verdict is not VerdictKind.TIMEOUT:
+    is_hang = first is not None and first.verdict is VerdictKind.TIMEOUT
+    is_asked = is_hang and work.interest.fingerprint.signature is not None
+    if not is_asked or work.ending not in (Ending.FINISHED, Ending.BUDGET):
         return []
     work.watch.stage("checking with more time whether it ends")
     longer = min(limits.timeout, _LONGER * oracle.limits.timeout)

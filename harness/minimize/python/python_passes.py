@@ -70,7 +70,7 @@ def _statements(document: PythonFile) -> list[int]:
 def _words_of_closure(document: PythonFile, position: int) -> Hashable:
     stmt = document.nodes[position]
     assert isinstance(stmt, ast.stmt)
-    fn = document.function_of(stmt)
+    fn = next(fn for fn in document.functions.values() if stmt in fn.statements)
     lost = fn.closure([stmt])
     return tuple(ast.unparse(inner) for inner in fn.statements if id(inner) in lost)
 

@@ -147,10 +147,6 @@ class PythonFile:
         statement, start = self._statements[id(node)]
         return ast.unparse(statement).partition("\n")[0], position - start
 
-    def function_of(self, stmt: ast.stmt) -> PythonFunction:
-        """The function that a statement is in."""
-        return next(fn for fn in self.functions.values() if stmt in fn.statements)
-
     @cached_property
     def kernel_lines(self) -> int:
         """Lines of all functions and classes."""
