@@ -230,8 +230,7 @@ class _HuntLoop:
         for program, answer in zip(programs, answers, strict=True):
             _count(state.votes, answer.vote.value)
             if answer.is_hit:
-                hit = Hit(asked=HuntCase(program.text, program.seed), answer=answer)
-                state.waiting.append(hit)
+                state.waiting.append(Hit(HuntCase(program.text, program.seed), answer))
             elif (
                 answer.vote not in (Vote.RIGHT, Vote.ASSEMBLED)
                 and len(state.reasons) < _MOST_REASONS
@@ -262,7 +261,7 @@ class _HuntLoop:
             hits = [hit for hit in state.waiting if hit.asked.seed not in self.taken]
             self.taken |= {hit.asked.seed for hit in hits}
             # Most are known: one module shows it of all of them.
-            walks = await in_parallel(hunted.walk_around(hit.asked, hit.answer) for hit in hits)
+            walks = await in_parallel(map(hunted.walk_around, hits))
             self.taken -= {hit.asked.seed for hit in hits}
             new: list[tuple[str, Hit]] = []
             for hit, walk in zip(hits, walks, strict=True):
@@ -270,9 +269,9 @@ class _HuntLoop:
                 if walk is None:
                     del state.waiting[place]
                 else:
-                    state.waiting[place] = left = Hit(asked=walk[0], answer=walk[1])
-                    if (mark := hunted.mark(*walk)) not in self.marks:
-                        new.append((mark, left))
+                    state.waiting[place] = walk
+                    if (mark := hunted.mark(walk)) not in self.marks:
+                        new.append((mark, walk))
             if new:
                 mark, hit = min(new, key=lambda pair: len(pair[1].asked.text))
                 self.taken.add(hit.asked.seed)
@@ -295,7 +294,7 @@ class _HuntLoop:
     async def _reduce_hit(self, hit: Hit) -> None:
         """Reduce a hit, and count it with its cause; where the time is up before, it waits on."""
         state = self.state
-        program = await self.hunted.reduce(hit.asked, hit.answer, is_time_up=self.is_late)
+        program = await self.hunted.reduce(hit, is_time_up=self.is_late)
         if not program and self.is_late():
             return
         state.waiting.remove(hit)

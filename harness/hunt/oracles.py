@@ -115,37 +115,31 @@ class Oracles:
         Raises:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
-        answers: dict[int, HuntAnswer] = {}
         votes = votes and (self.gpu or self.nvdisasm) is not None
         voting = levels[-1:] if screens else levels
         how = _Voting(is_thorough=is_thorough, votes=votes, levels=levels, voting=voting)
-        await self._ask(dict(enumerate(programs)), answers, how)
+        answers = await self._ask(dict(enumerate(programs)), how)
         wrong = {n: programs[n] for n, answer in answers.items() if answer.vote is Vote.WRONG}
         if voting != levels and wrong:
-            await self._ask(wrong, answers, replace(how, voting=levels))
+            answers |= await self._ask(wrong, replace(how, voting=levels))
         return [answers[number] for number in range(len(programs))]
 
-    async def _ask(
-        self, programs: dict[int, HuntCase], answers: dict[int, HuntAnswer], how: _Voting
-    ) -> None:
+    async def _ask(self, programs: dict[int, HuntCase], how: _Voting) -> dict[int, HuntAnswer]:
         if not programs:
-            return
+            return {}
         folder = self.hub.new_folder("hunt")
         try:
-            failed = await self._assembled(folder, programs, how)
-            if failed is None:
-                answers |= await self._voted(folder, programs, how)
-                return
+            answers = await self._assembled(folder, programs, how)
+            if answers is None:
+                return await self._voted(folder, programs, how)
         finally:
             self.hub.drop_folder(folder)
-        answers |= failed
-        left = {number: one for number, one in programs.items() if number not in failed}
-        numbers = list(left)
+        numbers = [number for number in programs if number not in answers]
         # What nothing was said of is asked again, in halves where it is not known who failed.
-        halves = [numbers] if failed else [numbers[::2], numbers[1::2]]
+        halves = [numbers] if answers else [numbers[::2], numbers[1::2]]
         for half in halves:
-            part = {number: left[number] for number in half}
-            await self._ask(part, answers, how)
+            answers |= await self._ask({number: programs[number] for number in half}, how)
+        return answers
 
     async def _assembled(
         self, folder: Path, programs: dict[int, HuntCase], how: _Voting

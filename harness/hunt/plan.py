@@ -118,7 +118,7 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
         return f"triage {verb} --kernel {folder}/{file} --sm {target} --triton {self.tool.version}"
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class Hit(msgspec.Struct, frozen=True):
     """A program that a compiler is accused of, as it was made."""
 
     asked: HuntCase
@@ -199,19 +199,15 @@ class HuntedCompiler(ABC):
         """Those causes of other hunts that are here, too: what is fixed is hunted again."""
 
     @abstractmethod
-    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
+    def mark(self, hit: Hit) -> str:
         """What a hit is most likely about: of one mark one is reduced at a time."""
 
     @abstractmethod
-    async def walk_around(
-        self, asked: HuntCase, answer: HuntAnswer
-    ) -> tuple[HuntCase, HuntAnswer] | None:
+    async def walk_around(self, hit: Hit) -> Hit | None:
         """The hit without what is known; None where nothing is left: that cause is counted."""
 
     @abstractmethod
-    async def reduce(
-        self, asked: HuntCase, answer: HuntAnswer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | str:
+    async def reduce(self, hit: Hit, *, is_time_up: Callable[[], bool]) -> LeastProgram | str:
         """The least program that gets such an answer.
 
         Else why there is none: it does not get it a second time. No words: the time is up before it

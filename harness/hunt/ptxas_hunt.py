@@ -37,7 +37,7 @@ from harness.hunt.corpus import TOGETHER, CorpusSource, acquainted, changed_prog
 from harness.hunt.generator import Generator, program_text, some_forms
 from harness.hunt.on_gpu import Launcher
 from harness.hunt.oracles import LEVELS, AskedTogether, HuntCase, Oracles, body_of
-from harness.hunt.plan import HuntedCompiler, HuntPlan, HuntState
+from harness.hunt.plan import Hit, HuntedCompiler, HuntPlan, HuntState
 from harness.hunt.variants import (
     accesses,
     chunks,
@@ -135,17 +135,15 @@ class HuntedPtxas(HuntedCompiler):
             if is_same_kind(answer, other.answer)
         ]
 
-    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
+    def mark(self, hit: Hit) -> str:
         """Its rarest opcode, or what ptxas says."""
-        opcodes = {op.opcode for op in computing(parse(asked.text)) if op.base != "bra"}
+        opcodes = {op.opcode for op in computing(parse(hit.asked.text)) if op.base != "bra"}
         rarest = min(
             opcodes, key=lambda opcode: (self.state.seen.get(opcode, 0), opcode), default=""
         )
-        return answer.signature or rarest
+        return hit.answer.signature or rarest
 
-    async def walk_around(
-        self, asked: HuntCase, answer: HuntAnswer
-    ) -> tuple[HuntCase, HuntAnswer] | None:
+    async def walk_around(self, hit: Hit) -> Hit | None:
         """The hit without what is known; None where nothing is left of it: that cause is counted.
 
         A hit of wrong code is cut down to one result first. It is not asked twice about one word.
@@ -153,6 +151,7 @@ class HuntedPtxas(HuntedCompiler):
         Raises:
             InfrastructureError: a tool cannot be started.
         """
+        asked, answer = hit.asked, hit.answer
         walked = self.walked.get(asked.seed)
         if walked is None:
             walked = self.walked[asked.seed] = set()
@@ -173,7 +172,7 @@ class HuntedPtxas(HuntedCompiler):
             if needed <= opcodes and word not in walked
         }
         if not walks:
-            return asked, answer
+            return Hit(asked, answer)
         walked.update(walks)
         less = [HuntCase(without(asked.text, word), asked.seed) for word in walks]
         least = asked
@@ -186,15 +185,13 @@ class HuntedPtxas(HuntedCompiler):
             if not is_same_kind(one, answer)
         ]
         if is_same_kind(after, answer):
-            return least, answer
+            return Hit(least, answer)
         # Where only all of them together are needed, several known causes are in it.
         [*needed_causes, *walks.values()][0].hits += 1
         return None
 
-    async def reduce(
-        self, asked: HuntCase, answer: HuntAnswer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | str:
-        seed = asked.seed
+    async def reduce(self, hit: Hit, *, is_time_up: Callable[[], bool]) -> LeastProgram | str:
+        asked, answer, seed = hit.asked, hit.answer, hit.asked.seed
 
         async def is_same(text: str) -> bool:
             return is_same_kind(await self._ask(HuntCase(text, seed), answer), answer)
@@ -203,7 +200,7 @@ class HuntedPtxas(HuntedCompiler):
         if isinstance(made, ChangedProgram) and made.text == asked.text:
             asked = HuntCase(await made.with_fewer_steps(is_same), seed)
         if answer.vote is Vote.WRONG:
-            text = await self._narrowed(asked, answer, is_time_up)
+            text = await self._narrowed(Hit(asked, answer), is_time_up)
         elif not await is_same(asked.text):
             return "a hit that did not come back"
         else:
@@ -231,15 +228,14 @@ class HuntedPtxas(HuntedCompiler):
             [last] = await self.together.oracles.ask([least], votes=False)
         return LeastProgram.of(least, last) if last.is_hit else f"a hit that is {said_of(last)}"
 
-    async def _narrowed(
-        self, asked: HuntCase, answer: HuntAnswer, is_time_up: Callable[[], bool]
-    ) -> str | None:
+    async def _narrowed(self, hit: Hit, is_time_up: Callable[[], bool]) -> str | None:
         """Wrong code, step by step: what is asked at once goes into one module.
 
         Chunks of instructions go first, then single ones, then every single step is tried; of what
         may go alone, as much as may go together. None where the program turns out to be of a cause
         that came up in the meantime.
         """
+        asked, answer = hit.asked, hit.answer
         best, tried, failed = asked.text, {asked.text}, set[_Step]()
         draw = random.Random(asked.seed)  # noqa: S311 - to repeat, not to hide
 
@@ -282,10 +278,10 @@ class HuntedPtxas(HuntedCompiler):
         kinds = (chunks, lambda document: single_steps(document, deletes=True), single_steps)
         for steps in kinds:
             while not is_time_up():
-                left = await self.walk_around(HuntCase(best, asked.seed), answer)
+                left = await self.walk_around(Hit(HuntCase(best, asked.seed), answer))
                 if left is None:
                     return None
-                best = left[0].text
+                best = left.asked.text
                 candidates = [pruned(step) for step in steps(parse(best))]
                 good = await smaller(candidates) or await smaller(candidates, again=True)
                 if not good:

@@ -28,7 +28,7 @@ from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.ir_corpus import IrSource, changed_ir, operation_names, sources_of
 from harness.hunt.ir_oracles import IrOracles
 from harness.hunt.oracles import HuntCase
-from harness.hunt.plan import HuntedCompiler, HuntPlan, HuntState
+from harness.hunt.plan import Hit, HuntedCompiler, HuntPlan, HuntState
 from harness.hunt.triton_oracles import Care, TritonOracles
 from harness.hunt.triton_sources import KERNEL, kernel_of, program, words_of
 from harness.hunt.voting import HuntAnswer, Vote
@@ -214,19 +214,15 @@ class HuntedTriton(HuntedCompiler):
             if is_same_kind(answer, cause.least.answer)
         ]
 
-    async def walk_around(
-        self, asked: HuntCase, answer: HuntAnswer
-    ) -> tuple[HuntCase, HuntAnswer] | None:
+    async def walk_around(self, hit: Hit) -> Hit | None:
         for cause in self.state.causes:
-            if self.is_of(cause, asked, answer):
+            if self.is_of(cause, hit):
                 cause.hits += 1
                 return None
-        return asked, answer
+        return hit
 
-    async def reduce(
-        self, asked: HuntCase, answer: HuntAnswer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | str:
-        start = await self.start(asked, answer)
+    async def reduce(self, hit: Hit, *, is_time_up: Callable[[], bool]) -> LeastProgram | str:
+        asked, answer, start = hit.asked, hit.answer, await self.start(hit)
         if start is None:
             return "a hit that did not come back"
         text, like = start
@@ -296,20 +292,22 @@ class HuntedTriton(HuntedCompiler):
             return HuntAnswer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
         return (await self.oracles.ask([asked]))[0]
 
-    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
+    def mark(self, hit: Hit) -> str:
         """How it fails, for which GPU."""
-        return f"{answer.signature} {self.plan.target_of(asked.seed)}"
+        return f"{hit.answer.signature} {self.plan.target_of(hit.asked.seed)}"
 
-    def is_of(self, cause: Cause, asked: HuntCase, answer: HuntAnswer) -> bool:
+    def is_of(self, cause: Cause, hit: Hit) -> bool:
         """Whether a hit fails as a cause does, and has all of it; or has its race."""
+        asked, answer = hit.asked, hit.answer
         is_known = answer.vote is Vote.FAILS or has_all(self.plan, cause, asked)
         return (is_known and is_same_kind(cause.least.answer, answer)) or any(
             one.answer.race == answer.race != "" and words_of(one.text) <= words_of(asked.text)
             for one in cause.programs
         )
 
-    async def start(self, asked: HuntCase, answer: HuntAnswer) -> tuple[str, HuntAnswer] | None:
+    async def start(self, hit: Hit) -> tuple[str, HuntAnswer] | None:
         """What is reduced, and like what it must fail: the hit in one config, else in all."""
+        asked, answer = hit.asked, hit.answer
         configs = _CONFIG.findall(asked.text)
         for config in dict.fromkeys((*configs, "".join(configs))):
             text = _CONFIG.sub("", asked.text).replace(_CONFIGS, _CONFIGS + config)
@@ -387,16 +385,16 @@ class HuntedIr(HuntedTriton):
                     kernel = read_triton_ir(source.module.text).kernel
                     yield f"{kernel} for {target} is not executed: {answer.words}"
 
-    def mark(self, asked: HuntCase, answer: HuntAnswer) -> str:
+    def mark(self, hit: Hit) -> str:
         """The pass, and how it fails; or the race."""
-        return answer.race or str(answer.signature)
+        return hit.answer.race or str(hit.answer.signature)
 
-    def is_of(self, cause: Cause, asked: HuntCase, answer: HuntAnswer) -> bool:
+    def is_of(self, cause: Cause, hit: Hit) -> bool:
         """Whether a hit fails as a cause does, or has its race.
 
         What is wrong without a race has all operations that are left of the cause.
         """
-        least = cause.least
+        least, asked, answer = cause.least, hit.asked, hit.answer
         if answer.race or least.answer.race:
             return answer.race == least.answer.race
         if answer.vote is Vote.WRONG and not (
@@ -405,9 +403,9 @@ class HuntedIr(HuntedTriton):
             return False
         return is_same_kind(least.answer, answer)
 
-    async def start(self, asked: HuntCase, answer: HuntAnswer) -> tuple[str, HuntAnswer] | None:
+    async def start(self, hit: Hit) -> tuple[str, HuntAnswer] | None:
         """The hit without the steps that it does not need."""
-        like = await self.look(asked)
+        asked, answer, like = hit.asked, hit.answer, await self.look(hit.asked)
         # Of all orders, which decide how it is wrong, a quick look sees two.
         if not is_same_kind(like, answer) and not like.vote is answer.vote is Vote.WRONG:
             return None

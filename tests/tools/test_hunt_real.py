@@ -25,7 +25,7 @@ from harness.hunt.generator import Generator, opcode_forms, some_forms
 from harness.hunt.gluon_sources import gluon_program
 from harness.hunt.hunting import hunt
 from harness.hunt.oracles import LEVELS, AskedTogether, HuntCase, Oracles, body_of
-from harness.hunt.plan import HuntPlan, HuntState, keep_hunt
+from harness.hunt.plan import Hit, HuntPlan, HuntState, keep_hunt
 from harness.hunt.ptxas_hunt import HuntedPtxas
 from harness.hunt.triton_hunt import has_gluon, least_kernel
 from harness.hunt.triton_oracles import Care, TritonOracles
@@ -303,8 +303,8 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
             )
             programs = [HuntCase(generator.program(seed).text, seed) for seed in range(MOST_SEEDS)]
             answers = zip(programs, await asked.ask(programs, screens=True), strict=True)
-            hit, answer = next(pair for pair in answers if said_of(pair[1]) == "wrong -O3")
-            least = await ptxas.reduce(hit, answer, is_time_up=lambda: False)
+            hit = Hit(*next(pair for pair in answers if said_of(pair[1]) == "wrong -O3"))
+            least = await ptxas.reduce(hit, is_time_up=lambda: False)
             assert not isinstance(least, str), least
             assert said_of(least.answer) == "wrong -O3"
             assert len(least.opcodes) <= 10
@@ -312,7 +312,7 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
             assert is_new
             assert join(state.causes, least, seconds=1.0, tried=2) == (cause, False)
             # It is known from now on.
-            assert await ptxas.walk_around(hit, answer) is None
+            assert await ptxas.walk_around(hit) is None
 
     asyncio.run(work())
 

@@ -26,6 +26,7 @@ from harness.hunt.hunted_repros import write_repros
 from harness.hunt.hunting import hunt, hunt_in
 from harness.hunt.oracles import AskedTogether, HuntCase, Oracles
 from harness.hunt.plan import (
+    Hit,
     HuntPlan,
     HuntReport,
     HuntState,
@@ -317,7 +318,7 @@ def test_a_hang_is_reduced_to_what_hangs(plan: HuntPlan, tmp_path: Path) -> None
                 oracles=oracles,
                 together=AskedTogether(oracles),
             )
-            least = await ptxas.reduce(programs[1], answers[1], is_time_up=lambda: False)
+            least = await ptxas.reduce(Hit(programs[1], answers[1]), is_time_up=lambda: False)
             return answers, least
 
     answers, least = asyncio.run(work())

@@ -25,7 +25,7 @@ from harness.hunt.causes import (
 from harness.hunt.generator import Generator
 from harness.hunt.hunt_words import spread
 from harness.hunt.oracles import AskedTogether, HuntCase
-from harness.hunt.plan import HuntPlan, HuntState
+from harness.hunt.plan import Hit, HuntPlan, HuntState
 from harness.hunt.ptxas_hunt import HuntedPtxas
 from harness.hunt.variants import combined, is_closed, pruned, slices, tidy
 from harness.hunt.voting import SOME_ORDERS, HuntAnswer, Vote
@@ -213,36 +213,36 @@ def test_a_hit_without_all_that_is_known_is_another_hit_or_none() -> None:
     known = [Cause(programs=[least(FIELD)]), Cause(programs=[least("prmt.b32 %r1, %r0, 3, 4;")])]
     causes = hunted(judge, known)
     hit = least(FIELD, DIFFERENCE, "add.u32 %r2, %r2, %r1;", *STORES[1:]).asked
-    left = asyncio.run(causes.walk_around(hit, WRONG))
+    left = asyncio.run(causes.walk_around(Hit(hit, WRONG)))
     assert left
-    assert "bfe" not in left[0].text
-    assert "sad" in left[0].text
+    assert "bfe" not in left.asked.text
+    assert "sad" in left.asked.text
     # What was taken out once is not taken out again.
     count = len(judge.asked)
-    assert asyncio.run(causes.walk_around(*left)) == left
+    assert asyncio.run(causes.walk_around(left)) == left
     assert len(judge.asked) == count
     alone = least(SUM, FIELD, *STORES[:1]).asked
-    assert asyncio.run(causes.walk_around(replace_seed(alone, 2), WRONG)) is None
+    assert asyncio.run(causes.walk_around(Hit(replace_seed(alone, 2), WRONG))) is None
     assert known[0].hits == 2
 
 
 def test_a_hit_is_cut_down_to_one_result_first() -> None:
     causes = hunted(Judge("sad"), [], {"sad.u32": 3})
     hit = least(SUM, DIFFERENCE, *STORES).asked
-    left = asyncio.run(causes.walk_around(hit, WRONG))
+    left = asyncio.run(causes.walk_around(Hit(hit, WRONG)))
     assert left
-    assert "add" not in left[0].text
-    assert causes.mark(*left) == "sad.u32"
-    assert causes.mark(hit, WRONG) == "add.u32"
+    assert "add" not in left.asked.text
+    assert causes.mark(left) == "sad.u32"
+    assert causes.mark(Hit(hit, WRONG)) == "add.u32"
 
 
 def test_a_reduction_ends_where_its_cause_comes_up_in_the_meantime() -> None:
     known: list[Cause] = []
     causes = hunted(Judge("sad"), known)
     hit = least(DIFFERENCE, *STORES[1:]).asked
-    assert asyncio.run(causes.walk_around(hit, WRONG))
+    assert asyncio.run(causes.walk_around(Hit(hit, WRONG)))
     known.append(Cause(programs=[least(DIFFERENCE)]))
-    assert asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False)) == ""
+    assert asyncio.run(causes.reduce(Hit(hit, WRONG), is_time_up=lambda: False)) == ""
     assert known[0].hits == 2
 
 
@@ -270,7 +270,7 @@ def test_what_ptxas_refused_once_is_not_asked_of_the_next_hit() -> None:
     causes = hunted(judge)
     for seed in (1, 2):
         hit = HuntCase(least(SUM, FIELD, DIFFERENCE, *STORES).text, seed)
-        program = asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False))
+        program = asyncio.run(causes.reduce(Hit(hit, WRONG), is_time_up=lambda: False))
         assert isinstance(program, LeastProgram)
         assert program.opcodes == ("sad.u32",)
     assert judge.n_refused
@@ -295,7 +295,7 @@ def test_a_step_that_failed_is_tried_again_where_no_other_is_left() -> None:
     causes = hunted(judge)
     lines = ("sad.u32 %r1, %r0, 255, 1;", "sad.u32 %r2, %r1, 4095, 1;")
     hit = least(*lines, *STORES[1:]).asked
-    program = asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False))
+    program = asyncio.run(causes.reduce(Hit(hit, WRONG), is_time_up=lambda: False))
     assert isinstance(program, LeastProgram)
     assert any(map(is_early, judge.asked))
     assert "255" not in program.text
@@ -353,7 +353,7 @@ def test_a_hang_is_not_waited_for_to_its_end_at_each_step() -> None:
     ptxas = HangingPtxas(ResourceLimits(timeout=60.0, memory=1 << 30), [])
     causes = hunted(AskedTogether(ptxas))  # type: ignore[arg-type]  # it answers
     hit = least(SUM, DIFFERENCE, *STORES).asked
-    program = asyncio.run(causes.reduce(hit, HANG, is_time_up=lambda: False))
+    program = asyncio.run(causes.reduce(Hit(hit, HANG), is_time_up=lambda: False))
     assert isinstance(program, LeastProgram)
     assert program.opcodes == ("sad.u32",)
     # The last answer is that of the ptxas that has all its time.
@@ -417,7 +417,7 @@ def test_a_failure_is_walked_around_by_the_store_that_it_needs() -> None:
             return like if "st.param" in asked.text else HuntAnswer(vote=Vote.ASSEMBLED)
 
         causes._ask = ask  # type: ignore[method-assign]
-        assert await causes.walk_around(HuntCase(other.text, 1), CRASH) is None
+        assert await causes.walk_around(Hit(HuntCase(other.text, 1), CRASH)) is None
 
     asyncio.run(walk())
     assert known.hits == 2
