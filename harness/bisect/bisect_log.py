@@ -152,19 +152,15 @@ _Entry = LogHead | VersionAnswer | Planned | _End
 _DECODER: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
 
 
+@dataclass(slots=True)
 class BisectLog:
     """One log, to add to."""
 
-    def __init__(
-        self,
-        path: Path,
-        head: LogHead,
-        answers: Answers,
-        planned: Planned | None = None,
-        end: _End | None = None,
-    ) -> None:
-        self.path, self.head, self.answers, self.planned = path, head, answers, planned
-        self._end = end
+    path: Path
+    head: LogHead
+    answers: Answers
+    planned: Planned | None = None
+    _end: _End | None = None
 
     @classmethod
     def begin(cls, path: Path, head: LogHead) -> BisectLog:

@@ -222,12 +222,11 @@ async def check_script(bench: Workbench, script: str) -> None:
         UsageError: it is malformed.
         InfrastructureError: the shell cannot be started.
     """
-    folder = bench.hub.new_folder("script")
     words = ["/bin/sh", "-n", "-c", script]
-    async with bench.slot():
-        process = await bench.hub.execute(words, folder=folder, limits=bench.limits)
-    complaint = _last_line(folder / "stderr")
-    bench.hub.drop_folder(folder)
+    with bench.hub.folder("script") as folder:
+        async with bench.slot():
+            process = await bench.hub.execute(words, folder=folder, limits=bench.limits)
+        complaint = _last_line(folder / "stderr")
     if not process.ok:
         raise UsageError(f"--script: the shell cannot read it: {complaint or process.words}")
 

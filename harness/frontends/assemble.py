@@ -287,17 +287,14 @@ async def run_predicate(
     Raises:
         InfrastructureError: it cannot be started, or the disk is full.
     """
-    folder = hub.new_folder("predicate")
-    work = folder / "work"
-    try:
+    with hub.folder("predicate") as folder:
+        work = folder / "work"
         with scratch_disk():
             work.mkdir()
             (work / name).write_text(text, encoding="utf-8", newline="")
         # The streams lie beside the file's folder: a predicate may look at all that is there.
         enter = ["/bin/sh", "-c", 'cd work && exec "$@"', "sh", *words]
         return await hub.execute(enter, folder=folder, limits=limits)
-    finally:
-        hub.drop_folder(folder)
 
 
 # Goes up when the reader learns something.

@@ -186,15 +186,12 @@ class BackEnd(Versions[Assembler]):
             InfrastructureError: it cannot be started.
         """
         run = self.run(assembler, lambda: program, flags, target)
-        folder = hub.new_folder("oracle")
-        try:
+        with hub.folder("oracle") as folder:
             assembly = await run.execute(hub, folder, limits)
             # Not each assembler leaves a cubin.
             is_known = assembly.has_cubin and is_cubin(folder / CODE)
             cubin = read_cubin((folder / CODE).read_bytes()) if is_known else None
             return Assembled(assembly=assembly, cubin=cubin)
-        finally:
-            hub.drop_folder(folder)
 
     async def inspect(
         self, bench: Workbench, code: str, tools: Sequence[Tool]

@@ -136,8 +136,7 @@ class CapturedFrontEnd(FrontEnd):
         Raises:
             InfrastructureError: the child could not be kept alive, or the disk is full.
         """
-        folder = bench.hub.new_folder("standalone")
-        try:
+        with bench.hub.folder("standalone") as folder:
             file = folder / request.file
             with scratch_disk():
                 file.write_text(text, encoding="utf-8")
@@ -146,8 +145,6 @@ class CapturedFrontEnd(FrontEnd):
                 job = await sessions_of(bench).run_job(
                     compiler, {"op": "compile", "capture": capture, **more}
                 )
-        finally:
-            bench.hub.drop_folder(folder)
         bench.cpu_seconds += job.end.cpu
         return job
 

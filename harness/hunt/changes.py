@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 _MOST_STEPS = 10
 
@@ -68,3 +68,6 @@ class ChangedProgram(Generic[S]):
             if await is_same(self.source.changed(fewer)):
                 steps = fewer
         return self.source.changed(steps)
+
+
+AnyProgram = Program | ChangedProgram[Any]

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.cells.places import CompileOptions
 from harness.hunt.causes import join, said_of
-from harness.hunt.changes import ChangedProgram, Program
+from harness.hunt.changes import AnyProgram
 from harness.hunt.oracles import HuntCase
 from harness.hunt.plan import (
     Hit,
@@ -220,10 +220,7 @@ class _HuntLoop:
             self._note(number, programs, answers)
 
     def _note(
-        self,
-        number: int,
-        programs: Sequence[Program | ChangedProgram[Any]],
-        answers: Sequence[HuntAnswer],
+        self, number: int, programs: Sequence[AnyProgram], answers: Sequence[HuntAnswer]
     ) -> None:
         """Keep what came of a batch."""
         state = self.state

@@ -127,13 +127,10 @@ class Oracles:
     async def _ask(self, programs: dict[int, HuntCase], how: _Voting) -> dict[int, HuntAnswer]:
         if not programs:
             return {}
-        folder = self.hub.new_folder("hunt")
-        try:
+        with self.hub.folder("hunt") as folder:
             answers = await self._assembled(folder, programs, how)
             if answers is None:
                 return await self._voted(folder, programs, how)
-        finally:
-            self.hub.drop_folder(folder)
         numbers = [number for number in programs if number not in answers]
         # What nothing was said of is asked again, in halves where it is not known who failed.
         halves = [numbers] if answers else [numbers[::2], numbers[1::2]]
@@ -345,18 +342,15 @@ class Oracles:
         Raises:
             UsageError: this ptxas does not know the target.
         """
-        folder = self.hub.new_folder("hunt")
         versions = (
             f"{_FIRST_MAJOR + major}.{minor}" for major in range(_MAJORS) for minor in range(10)
         )
-        try:
+        with self.hub.folder("hunt") as folder:
             for version in versions:
                 head = f".version {version}\n.target {self.target}\n.address_size 64\n"
                 text = head + ".visible .entry k()\n{\nret;\n}\n"
                 if (await self.assemble(folder, text, LEVELS[-1], self.limits)).has_cubin:
                     return head
-        finally:
-            self.hub.drop_folder(folder)
         raise UsageError(f"ptxas {self.ptxas.version} assembles nothing for {self.target}")
 
     async def usable(self, head: str, forms: Sequence[OpcodeForm]) -> list[OpcodeForm]:
@@ -368,8 +362,7 @@ class Oracles:
         Raises:
             InfrastructureError: ptxas does not say what it refuses, or nvdisasm cannot be run.
         """
-        folder = self.hub.new_folder("hunt")
-        try:
+        with self.hub.folder("hunt") as folder:
             while True:
                 text, places = listing(head, forms)
                 assembly = await self.assemble(folder, text, LEVELS[0], self.limits, "-lineinfo")
@@ -399,8 +392,6 @@ class Oracles:
                 elif (code := _SASS.match(row)) and not knows_sass(code[1]):
                     unknown.add(line)
             return [form for line, form in places.items() if line not in unknown]
-        finally:
-            self.hub.drop_folder(folder)
 
 
 def module_of(programs: Sequence[HuntCase]) -> tuple[str, list[int]]:

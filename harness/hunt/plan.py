@@ -14,7 +14,7 @@ import msgspec
 
 from harness.frontends.bench import content_key
 from harness.hunt.causes import Cause, LeastProgram, is_same_cause, ranked
-from harness.hunt.changes import ChangedProgram, Program
+from harness.hunt.changes import AnyProgram
 from harness.hunt.ir_corpus import options_of, suffix_of
 from harness.hunt.oracles import HuntCase
 from harness.hunt.voting import HuntAnswer, Vote
@@ -180,7 +180,7 @@ class HuntedCompiler(ABC):
 
     plan: HuntPlan
     state: HuntState
-    program: Callable[[int], Program | ChangedProgram[Any]]
+    program: Callable[[int], AnyProgram]
     batch: int = 1
     jobs: int = 1
 

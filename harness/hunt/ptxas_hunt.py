@@ -32,7 +32,7 @@ from harness.hunt.causes import (
     said_of,
     walks_of,
 )
-from harness.hunt.changes import ChangedProgram, Program
+from harness.hunt.changes import AnyProgram, ChangedProgram, Program
 from harness.hunt.corpus import TOGETHER, CorpusSource, acquainted, changed_program
 from harness.hunt.generator import Generator, program_text, some_forms
 from harness.hunt.on_gpu import Launcher
@@ -414,7 +414,7 @@ async def hunted_ptxas(
         )
         beside = replace(oracles, slots=asyncio.Semaphore(how.workers), gpu=gpu and replace(gpu))
         head, grown = await oracles.head(), list[str]()
-        program: Callable[[int], Program | ChangedProgram[CorpusSource]]
+        program: Callable[[int], AnyProgram]
         if plan.corpus:
             show(f"asking ptxas about {len(plan.corpus)} files")
             sources = await _sources(plan, oracles, grown)

@@ -107,9 +107,7 @@ class TritonOracles:
         return front
 
     async def answer_of(self, asked: HuntCase, care: Care) -> HuntAnswer:
-        hub = self.bench.hub
-        folder = hub.new_folder("hunt")
-        try:
+        with self.bench.hub.folder("hunt") as folder:
             with scratch_disk():
                 (folder / "generated.py").write_text(asked.text)
             with Store.open(folder / "store") as store:
@@ -129,8 +127,6 @@ class TritonOracles:
                     return HuntAnswer(vote=Vote.REFUSED, words=str(error).splitlines()[0])
                 finally:
                     self.bench.cpu_seconds += bench.cpu_seconds
-        finally:
-            hub.drop_folder(folder)
 
     async def _of_cells(
         self, bench: Workbench, selection: Selection, care: Care, *, races: bool

@@ -516,8 +516,7 @@ async def _work(
 
 
 async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
-    folder = hub.new_folder("tool")
-    try:
+    with hub.folder("tool") as folder:
         with scratch_disk():
             for name, data in task.files.items():
                 (folder / name).write_bytes(data)
@@ -531,7 +530,5 @@ async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
         else:
             process_end = await execute_job(hub, folder, limits, *task.words)
         outputs = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
-    finally:
-        hub.drop_folder(folder)
     files = {name: data for name, data in outputs.items() if task.files.get(name) != data}
     return ToolAnswer(host=platform.node(), end=process_end, files=files)

@@ -228,16 +228,13 @@ class CudaForm(SyntaxForm):
         self, bench: Workbench, launch: CapturedLaunch, request: CompileRequest
     ) -> Lowered | None:
         file, target, *_ = launch.request
-        folder = bench.hub.new_folder("standalone")
-        try:
+        with bench.hub.folder("standalone") as folder:
             # Messages name the file.
             source = folder / file.name
             with scratch_disk():
                 source.write_text(request.text, encoding="utf-8", newline="")
             job = CudaJob(file=source, config={}, target=target, compiler=launch.compiler)
             run = await job.run(bench, limits=request.limits)
-        finally:
-            bench.hub.drop_folder(folder)
         lowering = job.lowering(run)
         if run.ptx is None:
             return Lowered(lowering=lowering)

@@ -518,6 +518,15 @@ class Hub:
             folder.mkdir()
         return folder
 
+    @contextlib.contextmanager
+    def folder(self, kind: str) -> Iterator[Path]:
+        """A new scratch folder for a block, which goes however the block ends."""
+        folder = self.new_folder(kind)
+        try:
+            yield folder
+        finally:
+            self.drop_folder(folder)
+
     def drop_folder(self, folder: Path) -> None:
         """Give a scratch folder's disk space back."""
         shutil.rmtree(folder, ignore_errors=True)

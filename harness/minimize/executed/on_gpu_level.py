@@ -250,35 +250,31 @@ class MeasuredCase:
         text = self.bench.store.artifacts.get(emulation.ptx).decode()
         launch = self._written(predicate)
         files = launch_files(launch, [buffer.file for buffer in emulation.buffers], contents)
-        folder = self.bench.hub.new_folder("candidates")
-        try:
-            with Store.open(folder) as candidates:
-                for data in contents.values():
-                    candidates.artifacts.put(data)
-                for trusted in predicate.original.trusted:
-                    for sha256 in filter(None, trusted.buffers):
-                        candidates.artifacts.put(self.bench.store.artifacts.get(sha256))
-                predicate.bench = self.bench.apart(limits=None, uncached=False)
-                predicate.bench.store, predicate.bench.use_cache = candidates, True
-                work = await reduce_by(
-                    task,
-                    predicate,
-                    text,
-                    signature=row.run_signature,
-                    by=f"{self.options.on}:{_tool(self.results[0])}",
-                    is_defined=True,
-                    is_always=True,
-                    terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
-                )
-                if isinstance(work, NothingToReduce):
-                    return work
-                shown = predicate.same[work.best]
-                who = _tool(self.results[0]).replace("-", " ", 1).replace(",", " ")
-                headline = f"{who} on {task.subject.cell.cell.target}: {shown.run_reason}"
-                program = await predicate.program(work.best, headline)
-                files = {**files, **({PROGRAM: program.encode()} if program else {})}
-        finally:
-            self.bench.hub.drop_folder(folder)
+        with self.bench.hub.folder("candidates") as folder, Store.open(folder) as candidates:
+            for data in contents.values():
+                candidates.artifacts.put(data)
+            for trusted in predicate.original.trusted:
+                for sha256 in filter(None, trusted.buffers):
+                    candidates.artifacts.put(self.bench.store.artifacts.get(sha256))
+            predicate.bench = self.bench.apart(limits=None, uncached=False)
+            predicate.bench.store, predicate.bench.use_cache = candidates, True
+            work = await reduce_by(
+                task,
+                predicate,
+                text,
+                signature=row.run_signature,
+                by=f"{self.options.on}:{_tool(self.results[0])}",
+                is_defined=True,
+                is_always=True,
+                terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
+            )
+            if isinstance(work, NothingToReduce):
+                return work
+            shown = predicate.same[work.best]
+            who = _tool(self.results[0]).replace("-", " ", 1).replace(",", " ")
+            headline = f"{who} on {task.subject.cell.cell.target}: {shown.run_reason}"
+            program = await predicate.program(work.best, headline)
+            files = {**files, **({PROGRAM: program.encode()} if program else {})}
         work.folder.write_all(files)
         where = " by ".join(filter(None, (row.device, predicate.destination.name)))
         return minimization(
