@@ -61,26 +61,36 @@ LOG = "log.jsonl"
 _MAX_BYTES = 256 << 20
 
 
+class _Record(msgspec.Struct, frozen=True):
+    """A line of the log: what happened, what was spent until then, and what came of it."""
+
+    event: str = ""
+    subject: dict[str, str] = {}
+    tests: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    terms: dict[str, Any] | None = None
+    passes: dict[str, PassCount] = {}
+    is_minimal: bool | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimizedFolder:
     """A folder that one original is reduced in.
 
     `suffix` is that of its two texts: `original` and `min`. `begun` is what an earlier run left as
-    the best, `tests`, `calls` and `seconds` what it used, `passes` what each pass did.
-    `finished_terms` are the terms on which it came to its end; None where it did not.
-    `is_minimal` is what it found out then. `subject` names what is reduced: kernel, target, tools.
+    the best, `last` the last line of its log, `passes` what each pass did. `finished_terms` are the
+    terms on which it came to its end; None where it did not. `subject` names what is reduced:
+    kernel, target, tools.
     """
 
     path: Path
     suffix: str = ".ptx"
     subject: Mapping[str, str] = field(default_factory=dict)
     begun: str | None = None
-    tests: int = 0
-    calls: int = 0
-    seconds: float = 0.0
+    last: _Record = field(default_factory=_Record)
     passes: Mapping[str, PassCount] = field(default_factory=dict)
     finished_terms: Mapping[str, object] | None = None
-    is_minimal: bool | None = None
 
     @property
     def best(self) -> Path:
@@ -144,12 +154,9 @@ class MinimizedFolder:
         return replace(
             self,
             begun=begun.decode(errors="replace"),
-            tests=last.tests,
-            calls=last.calls,
-            seconds=last.seconds,
+            last=last,
             passes=next((record.passes for record in reversed(records) if record.passes), {}),
             finished_terms=terms[-1] if terms and last.event == "finished" else None,
-            is_minimal=last.is_minimal,
         )
 
     def _differs(self, folder: Path) -> str:
@@ -190,17 +197,6 @@ class MinimizedFolder:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:
             raise storage_error(error, self.path / LOG, "write") from error
-
-
-class _Record(msgspec.Struct, frozen=True):
-    event: str = ""
-    subject: dict[str, str] = {}
-    tests: int = 0
-    calls: int = 0
-    seconds: float = 0.0
-    terms: dict[str, Any] | None = None
-    passes: dict[str, PassCount] = {}
-    is_minimal: bool | None = None
 
 
 def _records(path: Path) -> list[_Record]:
@@ -390,17 +386,17 @@ class LevelReduction(Generic[T]):
     @property
     def all_tests(self) -> int:
         """Of this run and of those that it goes on from."""
-        return self.folder.tests + self.tests
+        return self.folder.last.tests + self.tests
 
     @property
     def all_calls(self) -> int:
         """How often a compiler was run for them."""
-        return self.folder.calls + self.calls
+        return self.folder.last.calls + self.calls
 
     @property
     def seconds(self) -> float:
         """Wall time of this run and of those that it goes on from."""
-        return self.folder.seconds + time.monotonic() - self.started
+        return self.folder.last.seconds + time.monotonic() - self.started
 
     @property
     def is_minimal(self) -> bool | None:
@@ -419,7 +415,7 @@ class LevelReduction(Generic[T]):
         interest = self.interest
         try:
             if is_reduced:
-                self._is_minimal = self.folder.is_minimal
+                self._is_minimal = self.folder.last.is_minimal
             else:
                 await self._reduce()
             while True:
@@ -582,7 +578,7 @@ async def reduce_level(
         else:
             notes.append(STARTED_OVER)
     # What earlier runs spent is spent.
-    deadline = task.started + (options.seconds or math.inf) - folder.seconds
+    deadline = task.started + (options.seconds or math.inf) - folder.last.seconds
     work = LevelReduction(
         level=level,
         interest=interest,
