@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import structs
@@ -50,32 +49,29 @@ _SIGKILL = 9
 _decode = msgspec.json.Decoder(Row).decode
 
 
-@dataclass(slots=True)
-class Identities:
-    """The identities of many cells; what those of one capture have in common is hashed once."""
+def identity_of(cell: PlannedCell, name: str, repeat: int, shared: dict[str, str]) -> str:
+    """The identity of a cell (`name` is its id) that is run so often.
 
-    _shared: dict[str, str] = field(default_factory=dict)
-
-    def of(self, cell: PlannedCell, name: str, repeat: int) -> str:
-        """The identity of a cell (`name` is its id) that is run so often."""
-        capture = cell.launch.capture.key if cell.launch else ""
-        if capture not in self._shared:
-            self._shared[capture] = content_key(
-                capture=capture,
-                compiler=front_end(cell.compiler.kind).identity(cell.compiler),
-                nvdisasms=[tool.version for tool in cell.nvdisasms],
-                judging=_judging_sha256(),
-            )
-        words = (
-            self._shared[capture],
-            name,
-            cell.record.key if cell.record else f"{cell.raw_ptx} {cell.entry}",
-            cell.ptxas.sha256,
-            cell.bundled.sha256 if cell.bundled else "",
-            str(cell.freeze_ptx),
-            str(repeat),
+    What the cells of one capture have in common is hashed once, and is in `shared` from then on.
+    """
+    capture = cell.launch.capture.key if cell.launch else ""
+    if capture not in shared:
+        shared[capture] = content_key(
+            capture=capture,
+            compiler=front_end(cell.compiler.kind).identity(cell.compiler),
+            nvdisasms=[tool.version for tool in cell.nvdisasms],
+            judging=_judging_sha256(),
         )
-        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
+    words = (
+        shared[capture],
+        name,
+        cell.record.key if cell.record else f"{cell.raw_ptx} {cell.entry}",
+        cell.ptxas.sha256,
+        cell.bundled.sha256 if cell.bundled else "",
+        str(cell.freeze_ptx),
+        str(repeat),
+    )
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
 
 
 def limits_label(limits: ResourceLimits) -> str:

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from harness.cells.matrix_rules import Rules, by_information
 from harness.cells.places import CellOptions, CompileOptions, Run, RunPolicy
-from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
+from harness.cells.reuse import CELL, LIMITS, carried, identity_of, limits_label
 from harness.frontends.plan import CapturePlace, Plan, PlannedCell
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import ResourceLimits
@@ -80,7 +80,7 @@ class MatrixRun(Run, RunPolicy):
     _same: list[ResultRecord] = field(default_factory=list)
     _again: list[ResultRecord] = field(default_factory=list)
     _failed: set[str] = field(default_factory=set)
-    _identities: Identities = field(default_factory=Identities)
+    _shared: dict[str, str] = field(default_factory=dict)
     _extras: set[int] = field(init=False)
     _lowerings: Counter[str] = field(default_factory=Counter)
     _assemblies: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -187,7 +187,7 @@ class MatrixRun(Run, RunPolicy):
         for cell, at in cells:
             record = last.get(at.cell)
             how = self.rules.override_of(at)
-            identity = self._identities.of(cell, at.cell, how.repeat or 1)
+            identity = identity_of(cell, at.cell, how.repeat or 1, self._shared)
             result = carried(record, identity, self._limits(how)[1])
             if record is None or result is None:
                 to_do.append((cell, at))
@@ -219,7 +219,7 @@ class MatrixRun(Run, RunPolicy):
         how = self.rules.override_of(at)
         limits, label = self._limits(how)
         repeat = how.repeat or 1
-        identity = self._identities.of(cell, at.cell, repeat)
+        identity = identity_of(cell, at.cell, repeat, self._shared)
         return CellOptions(
             limits=None if limits == self.bench.limits else limits,
             repeat=repeat,

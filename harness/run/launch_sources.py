@@ -285,11 +285,10 @@ class RecordedLaunch(LaunchSource):
             TriageError: the launch code cannot be run with values.
         """
         get = self.bench.store.artifacts.get
-        evidence = evidence_of(launch, emulated, get)
         hangs = launch.resident == launch.fits
         ended = (ran.ended or (launch.lacks_blocks(ran) and not hangs) for ran in emulated.runs)
         if emulated.problem or not all(ended):
-            return evidence
+            return evidence_of(launch, emulated, get)
         references = await self.references_of(cell, like)
         launch = replace(await references.hold(launch), baseline=await references.baseline())
         evidence = evidence_of(launch, emulated, get)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from msgspec import structs
 
-from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated, with_flags
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell, Selection
@@ -45,7 +44,6 @@ from harness.run.inputs import LaunchSource
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, RunEvidence, evidence_of
 from harness.run.raw import PtxLaunch, RawInputs, raw_launch
-from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow
@@ -210,8 +208,8 @@ class MeasuredCase:
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         options, repro = self.options, self.selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
-        inputs, budget = options.inputs or RawInputs(), Budget(max_instructions=INSTRUCTIONS)
-        launch = raw_launch(repro.ptx, repro.kernel, inputs, bench.store, default_trials(), budget)
+        inputs = options.inputs or RawInputs()
+        launch = raw_launch(repro.ptx, repro.kernel, inputs, bench.store)
         self.notes = launch.notes
         named = structs.replace(cell, cell=launch.named(cell.cell), nvdisasms=())
         cells = [near for near, _ in leveled(named, (options.gpu_level,))]
