@@ -128,16 +128,11 @@ _BUNDLED_PTXAS: Mapping[str, tuple[str, int, str]] = {
     "3.9": ("12.9.86", 90, "13.4.59"),
 }
 _TORCH_TYPES = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "fp16": "float16",
+    **{f"fp{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     "bf16": "bfloat16",
     "fp8e4nv": "float8_e4m3fn",
     "fp8e5": "float8_e5m2",
-    "i64": "int64",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
     "u8": "uint8",
     "i1": "bool",
 }

@@ -15,6 +15,10 @@ import numpy.typing as npt
 from harness.values.execution import Argument
 
 _INTEGERS = {8: "int8", 16: "int16", 32: "int32", 64: "int64"}
+_NAMES = (
+    *("bool", "float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+    *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex64", "complex128"),
+)
 
 ELEMENTS: dict[str, np.dtype[Any]] = {
     **{f"s{bits}": np.dtype(name) for bits, name in _INTEGERS.items()},
@@ -22,23 +26,9 @@ ELEMENTS: dict[str, np.dtype[Any]] = {
     **{name: np.dtype(name) for name in _INTEGERS.values()},
     **{f"u{name}": np.dtype(f"u{name}") for name in _INTEGERS.values()},
     **{f"i{bits}": np.dtype(name) for bits, name in _INTEGERS.items()},
-    **{f"fp{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
-    "f16": np.dtype(np.float16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
+    **{f"{mark}{bits}": np.dtype(f"float{bits}") for mark in ("fp", "f") for bits in (16, 32, 64)},
     "bf16": np.dtype(ml_dtypes.bfloat16),
-    "bool": np.dtype(np.bool_),
-    "float16": np.dtype(np.float16),
-    "float32": np.dtype(np.float32),
-    "float64": np.dtype(np.float64),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
-    "complex64": np.dtype(np.complex64),
-    "complex128": np.dtype(np.complex128),
+    **{name: np.dtype(getattr(ml_dtypes, name, name)) for name in _NAMES},
 }
 """Types of elements, as PTX, torch and Triton spell them."""
 
@@ -73,17 +63,10 @@ LARGEST_TOLERANCE = 0.25
 """However noisy the arithmetic, what is off by a quarter of its range is wrong: the least that a
 miscompiled kernel showed (#13)."""
 
-UNIT_ROUNDOFF: dict[str, float] = {
-    "float8_e5m2": 2.0**-3,
-    "float8_e5m2fnuz": 2.0**-3,
-    "float8_e4m3fn": 2.0**-4,
-    "float8_e4m3fnuz": 2.0**-4,
-    "float8_e8m0fnu": 2.0**-1,
-    "bfloat16": 2.0**-8,
-    "float16": 2.0**-11,
-    "tf32": 2.0**-11,
-    "float32": 2.0**-24,
-    "float64": 2.0**-53,
+UNIT_ROUNDOFF: dict[str, float] = {"tf32": 2.0**-11} | {
+    name: 2.0 ** -(int(ml_dtypes.finfo(ELEMENTS[name]).nmant) + 1)  # type: ignore[no-untyped-call]
+    for name in _NAMES
+    if "float" in name
 }
 """Noise of one rounding, relative to the value: 2**-p for p bits of significand (IEEE 754; PTX ISA,
 "Alternate Floating-Point Data Formats")."""

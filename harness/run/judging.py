@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from msgspec import structs
@@ -310,23 +310,13 @@ def _outputs(
 
 def output_facts(name: str, dtype: str, difference: Difference, sha256: str = "") -> OutputFacts:
     """A tensor that was compared; where it differs, the first element that does."""
-    is_apart = bool(difference.differing)
-    return OutputFacts(
-        name=name,
-        dtype=dtype,
-        elements=difference.elements,
-        differing=difference.differing,
-        max_abs=difference.max_abs,
-        rel_err=difference.rel_err,
-        stable_max_rel=difference.stable_max_rel,
-        unequal=difference.unequal,
-        within_1e_3=difference.within_1e_3,
-        within_1_percent=difference.within_1_percent,
-        sha256=sha256,
-        where=f"[{', '.join(map(str, difference.first or ()))}]" if is_apart else None,
-        expected=difference.expected if is_apart else None,
-        actual=difference.actual if is_apart else None,
-    )
+    measures, where = asdict(difference), None
+    place = measures.pop("first")
+    if difference.differing:
+        where = f"[{', '.join(map(str, place or ()))}]"
+    else:
+        measures |= {"expected": None, "actual": None}
+    return OutputFacts(name=name, dtype=dtype, sha256=sha256, where=where, **measures)
 
 
 def differing(outputs: Sequence[OutputFacts]) -> tuple[OutputFacts, str, str]:
