@@ -23,6 +23,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from harness.frontends.pretend.recorded import (
     file_of,
     hash_of,
     label_of,
+    method,
 )
 from harness.io.children.captures import serve_captures
 from harness.io.children.definitions import Definitions, ExportError
@@ -109,7 +111,7 @@ class FunctionRecorder(Recorder):
         self._unread: Exception | None = None
 
     def replaced(self) -> Replaced:
-        ends = {
+        ends: dict[str, Callable[..., Any]] = {
             "compile_and_cache": self._compiling,
             "_func": self._tracing,
             "_kernel_helper": self._entering,
@@ -117,76 +119,67 @@ class FunctionRecorder(Recorder):
         read = BaseDSL._preprocess_and_replace_code  # noqa: SLF001 - there is no public name
         return [
             *(
-                (kind, name, replace(vars(kind)[name]))
+                (kind, name, method(end, vars(kind)[name]))
                 for kind in _family(BaseDSL)
-                for name, replace in ends.items()
+                for name, end in ends.items()
                 if name in vars(kind)
             ),
-            (BaseDSL, "_preprocess_and_replace_code", staticmethod(self._reading(read))),
+            (BaseDSL, "_preprocess_and_replace_code", staticmethod(partial(self._read, read))),
             (cutlass.utils, "HardwareInfo", _hardware_info(self._device)),
         ]
 
-    def _compiling(self, _: Any) -> Callable[..., Any]:
+    def _compiling(self, _: Any, dsl: Any, module: Any, *words: Any, **more: Any) -> NotCalled:
         """In place of a compilation: note what would be compiled."""
+        _hash, _name, pipeline, *_ = words
+        options = dsl.compile_options
+        arch = str(options.gpu_arch or dsl.envar.arch)
+        by_name = {kind.__name__: option for kind, option in options.options.items()}
+        by_name["KeepPTX"].value, by_name["KeepPTX"].dump_path = True, DUMP
+        whole = dsl.preprocess_pipeline(dsl._get_pipeline(pipeline), arch)  # noqa: SLF001
+        with_lines = "preserve-line-info=true" in whole
+        body = more.get("funcBody")
+        # Jobs are forks, and threads do not outlive one; 4.4 leaves them to MLIR.
+        module.context.enable_multithreading(False)  # noqa: FBT003 - MLIR's own function
+        text = module.operation.get_asm(enable_debug_info=with_lines)
+        for symbol in _kernels_of(module):
+            self._keep(
+                kernel=self._name_of(symbol),
+                file=file_of(body),
+                arch=arch,
+                symbol=symbol,
+                module=module,
+                text=text,
+                pipeline=whole,
+                ptxas_options=str(by_name["PtxasOptions"].value or "").strip("'"),
+                provider=dsl.compiler_provider,
+            )
+        return NotCalled(label_of(body) if body is not None else "kernel", "function")
 
-        def note(
-            dsl: Any, module: Any, _hash: Any, _name: str, pipeline: Any, *_: Any, **more: Any
-        ) -> NotCalled:
-            options = dsl.compile_options
-            arch = str(options.gpu_arch or dsl.envar.arch)
-            by_name = {kind.__name__: option for kind, option in options.options.items()}
-            by_name["KeepPTX"].value, by_name["KeepPTX"].dump_path = True, DUMP
-            whole = dsl.preprocess_pipeline(dsl._get_pipeline(pipeline), arch)  # noqa: SLF001
-            with_lines = "preserve-line-info=true" in whole
-            body = more.get("funcBody")
-            # Jobs are forks, and threads do not outlive one; 4.4 leaves them to MLIR.
-            module.context.enable_multithreading(False)  # noqa: FBT003 - MLIR's own function
-            text = module.operation.get_asm(enable_debug_info=with_lines)
-            for symbol in _kernels_of(module):
-                self._keep(
-                    kernel=self._name_of(symbol),
-                    file=file_of(body),
-                    arch=arch,
-                    symbol=symbol,
-                    module=module,
-                    text=text,
-                    pipeline=whole,
-                    ptxas_options=str(by_name["PtxasOptions"].value or "").strip("'"),
-                    provider=dsl.compiler_provider,
-                )
-            return NotCalled(label_of(body) if body is not None else "kernel", "function")
-
-        return note
-
-    def _tracing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _tracing(self, original: Any, dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
         """What a host function does when it is traced, and is refused."""
-
-        def trace(dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
-            if ir.Context.current is not None:  # one that another calls
-                return original(dsl, body, *args, **kwargs)
-            self._traced.clear()
-            states = {id(thing): dict(vars(thing)) for thing in args if hasattr(thing, "__dict__")}
-            self._launched = Launched(body, args, kwargs, _options_of(dsl), states)
-            unread, self._unread = self._unread, None
-            before = self._log.stat().st_size
-            try:
-                if unread is not None:
-                    raise unread
-                return original(dsl, body, *args, **kwargs)
-            except OURS:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
-                named = self._traced[-1] if self._traced else body
-                file = file_of(named)
-                described = describe_error(error, file)
-                # Up to 4.5, what MLIR objects to is printed, and not in what is raised.
-                with self._log.open(errors="replace") as log:
-                    log.seek(before)
-                    described["message"] += f"\n{log.read(_MOST_SAID)}"
-                self._keep(kernel=label_of(named), file=file, error=described)
-                return NotCalled(label_of(body), "function")
-
-        return trace
+        if ir.Context.current is not None:  # one that another calls
+            return original(dsl, body, *args, **kwargs)
+        self._traced.clear()
+        states = {id(thing): dict(vars(thing)) for thing in args if hasattr(thing, "__dict__")}
+        self._launched = Launched(body, args, kwargs, _options_of(dsl), states)
+        unread, self._unread = self._unread, None
+        before = self._log.stat().st_size
+        try:
+            if unread is not None:
+                raise unread
+            return original(dsl, body, *args, **kwargs)
+        except OURS:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
+            named = self._traced[-1] if self._traced else body
+            file = file_of(named)
+            described = describe_error(error, file)
+            # Up to 4.5, what MLIR objects to is printed, and not in what is raised.
+            with self._log.open(errors="replace") as log:
+                log.seek(before)
+                described["message"] += f"\n{log.read(_MOST_SAID)}"
+            self._keep(kernel=label_of(named), file=file, error=described)
+            return NotCalled(label_of(body), "function")
 
     def _keep(self, **facts: Any) -> None:
         record = FunctionRecord(launched=self._launched, **facts)
@@ -194,27 +187,20 @@ class FunctionRecorder(Recorder):
         record.key = hash_of(*parts, record.refusal)
         self.keep(record)
 
-    def _entering(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def enter(dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
-            self._traced.append(body)
-            return original(dsl, body, *args, **kwargs)
+    def _entering(self, original: Any, dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+        self._traced.append(body)
+        return original(dsl, body, *args, **kwargs)
 
-        return enter
-
-    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _read(self, original: Callable[..., Any], function: Any) -> None:
         """What is not read as CuTe DSL is refused when it is traced, which is next."""
-
-        def read(function: Any) -> None:
-            try:
-                original(function)
-            except OURS:
+        try:
+            original(function)
+        except OURS:
+            raise
+        except Exception as error:
+            if ir.Context.current is not None:
                 raise
-            except Exception as error:
-                if ir.Context.current is not None:
-                    raise
-                self._unread = error
-
-        return read
+            self._unread = error
 
     def _name_of(self, symbol: str) -> str:
         """The function of this symbol, as Python calls it: `kernel_cutlass_NAME_ARGUMENTS_0`."""

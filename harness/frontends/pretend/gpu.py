@@ -354,7 +354,10 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         has_copies = any(map(_is_copy, tensors))
         if has_copies:
-            args, kwargs = tree_map(_backed, (args, kwargs))
+            here = _Backing.device
+            args, kwargs = tree_map(
+                lambda v: v.to(here) if isinstance(v, torch.Tensor) else v, (args, kwargs)
+            )
         is_quick = name in POINTWISE and not kwargs and _Backing.device is _META
         try:
             result = pointwise(func, args) if is_quick else func(*args, **kwargs)
@@ -384,14 +387,15 @@ def _as_copy(value: Any) -> Any:
     return value
 
 
-def _backed(value: Any) -> Any:
-    return value.to(_Backing.device) if isinstance(value, torch.Tensor) else value
+def _is_index(value: Any) -> bool:
+    """A bare index means "that CUDA device" to torch."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _device_argument(value: Any) -> Any:
-    # A bare index means "that CUDA device" to torch.
-    is_index = isinstance(value, int) and not isinstance(value, bool)
-    return _Backing.device if is_index or _is_cuda_device(value) else value
+def _device_argument(value: Any, *, stands: bool = False) -> Any:
+    """A device as torch gets it; what `stands` for a GPU's tensor stays where it is."""
+    is_there = _is_index(value) or _is_cuda_device(value) or (stands and _is_device(value))
+    return _Backing.device if is_there else value
 
 
 def _getter(func: Any, args: tuple[Any, ...]) -> Any:
@@ -417,9 +421,9 @@ def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor, *values = args
     devices = [v for v in (*values[:1], kwargs.get("device")) if _is_device(v)]
     stands = _is_backed(tensor)
-    values = [_moved(value, stands=stands) for value in values]
+    values = [_device_argument(value, stands=stands) for value in values]
     if "device" in kwargs:
-        kwargs = {**kwargs, "device": _moved(kwargs["device"], stands=stands)}
+        kwargs = {**kwargs, "device": _device_argument(kwargs["device"], stands=stands)}
     result = func(tensor, *values, **kwargs)
     if not stands:
         return result
@@ -429,16 +433,8 @@ def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _as_copy(result) if is_copy else result
 
 
-def _moved(value: Any, *, stands: bool) -> Any:
-    """A device as torch gets it: what stands for a GPU's tensor stays where it is."""
-    if not _is_device(value):
-        return value
-    return _Backing.device if stands else _device_argument(value)
-
-
 def _is_device(value: Any) -> bool:
-    is_index = isinstance(value, int) and not isinstance(value, bool)
-    return is_index or isinstance(value, str | torch.device)
+    return _is_index(value) or isinstance(value, str | torch.device)
 
 
 def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -554,18 +550,7 @@ class _Event:
         return NOT_TIMED
 
 
-class _Guard:
-    """`torch.cuda.device(...)` and `device_of(tensor)`, of which there is one."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-class _Stream(_Event, _Guard):
+class _Stream(_Event):
     """The one stream; also its own context manager."""
 
     cuda_stream = 0
@@ -579,24 +564,17 @@ class _Stream(_Event, _Guard):
     def wait_stream(self, *_: Any) -> None: ...
     def wait_event(self, *_: Any) -> None: ...
 
+    def __enter__(self) -> Any:
+        return self
 
-_NO_OPS = (
-    "_lazy_init",
-    "empty_cache",
-    "init",
-    "ipc_collect",
-    "manual_seed",
-    "manual_seed_all",
-    "reset_max_memory_allocated",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
-    "set_per_process_memory_fraction",
-    "set_sync_debug_mode",
-    "synchronize",
-)
+    def __exit__(self, *_: object) -> None: ...
 
 
+_NO_OPS = """
+    _lazy_init empty_cache init ipc_collect manual_seed manual_seed_all reset_max_memory_allocated
+    reset_peak_memory_stats seed seed_all set_device set_per_process_memory_fraction set_stream
+    set_sync_debug_mode synchronize
+    """.split()  # noqa: SIM905 - a list would be half a page
 _MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")
 
 
@@ -610,19 +588,17 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": idle(),
         "get_device_name": lambda *_, **__: facts.name,
         "get_device_capability": lambda *_, **__: capability,
         "get_device_properties": lambda *_, **__: facts,
         "current_stream": lambda *_, **__: stream,
         "default_stream": lambda *_, **__: stream,
-        "set_stream": idle(),
         "stream": lambda *_, **__: stream,
         "is_current_stream_capturing": lambda: False,
         "Stream": _Stream,
         "Event": _Event,
-        "device": _Guard,
-        "device_of": _Guard,
+        # `torch.cuda.device(...)` and `device_of(tensor)`: there is one.
+        **dict.fromkeys(("device", "device_of"), Anything),
         **dict.fromkeys((*_MEMORY, "get_sync_debug_mode"), lambda *_, **__: 0),
         "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
@@ -786,28 +762,22 @@ _CODES = {
 _KEPT: list[Any] = []
 
 
-class _Device(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int32), ("id", ctypes.c_int32))
+class _Managed(ctypes.Structure):
+    """`DLManagedTensor` of DLPack, with the structures inside of it written out."""
 
-
-class _DataType(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
-
-
-class _Tensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
-        ("device", _Device),
+        ("device", ctypes.c_int32 * 2),
         ("ndim", ctypes.c_int32),
-        ("dtype", _DataType),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
     )
-
-
-class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 def as_capsule(tensor: Any, address: int) -> Any:
@@ -820,14 +790,14 @@ def as_capsule(tensor: Any, address: int) -> Any:
         message = f"DLPack has no type for {name}"
         raise BufferError(message)
     managed = _Managed(
-        tensor=_Tensor(
-            data=address,
-            device=_Device(*CUDA_DEVICE),
-            ndim=tensor.dim(),
-            dtype=_DataType(_CODES[plain], 8 * tensor.element_size(), 1),
-            shape=ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64)),
-            strides=ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)),
-        )
+        data=address,
+        device=CUDA_DEVICE,
+        ndim=tensor.dim(),
+        code=_CODES[plain],
+        bits=8 * tensor.element_size(),
+        lanes=1,
+        shape=sizes,
+        strides=strides,
     )
     _KEPT.append((managed, sizes, strides))
     new = ctypes.pythonapi.PyCapsule_New

@@ -41,6 +41,7 @@ from harness.frontends.pretend.recorded import (
     asked_configs,
     file_of,
     hash_of,
+    method,
     plain,
     raised,
 )
@@ -73,14 +74,13 @@ class KernelRecorder(Recorder):
         self._building: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
     def replaced(self) -> Replaced:
-        calls = _JIT.JITImpl.__call__
         places = [_JIT, sys.modules["tilelang.cache"], tilelang]
         return [
             *((place, "cached", self._cached) for place in places if hasattr(place, "cached")),
             *((place, "par_compile", _one_by_one) for place in (_JIT, tilelang)),
             (tilelang, "lower", self._lowered),
-            (_JIT.JITImpl, "__call__", self._calling(calls)),
-            (AutoTuner, "run", self._searching()),
+            (_JIT.JITImpl, "__call__", method(self._called, _JIT.JITImpl.__call__)),
+            (AutoTuner, "run", method(self._searched)),
             (tilelang.profiler, "do_bench", _bench_once),
         ]
 
@@ -137,64 +137,53 @@ class KernelRecorder(Recorder):
         self._cached(func_or_mod, target=target, pass_configs=passes)
         return types.SimpleNamespace(kernel_source="")
 
-    def _calling(self, original: Any) -> Any:
+    def _called(self, original: Any, impl: Any, /, *args: Any, **kwargs: Any) -> Any:
         """What a decorated function does when it is called, and is refused."""
+        function = getattr(impl.func, "orig_func", impl.func)
+        around, self._building = self._building, (impl, args, dict(kwargs))
+        try:
+            return original(impl, *args, **kwargs)
+        except OURS:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
+            code = getattr(function, "__code__", None)
+            name = _kernel_within(code) or str(getattr(function, "__name__", "kernel"))
+            self._keep(kernel=name, file=file_of(function), error=raised(error))
+            return StandIn(name)
+        finally:
+            self._building = around
 
-        def call(impl: Any, *args: Any, **kwargs: Any) -> Any:
-            function = getattr(impl.func, "orig_func", impl.func)
-            around, self._building = self._building, (impl, args, dict(kwargs))
-            try:
-                return original(impl, *args, **kwargs)
-            except OURS:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
-                code = getattr(function, "__code__", None)
-                name = _kernel_within(code) or str(getattr(function, "__name__", "kernel"))
-                self._keep(kernel=name, file=file_of(function), error=raised(error))
-                return StandIn(name)
-            finally:
-                self._building = around
-
-        return call
-
-    def _searching(self) -> Any:
+    def _searched(self, tuner: Any, *_: Any, **__: Any) -> Any:
         """In place of a tuner at work: build its function with each config, and time nothing."""
-        recorder = self
+        fn = getattr(tuner.fn, "orig_func", tuner.fn)
+        name = str(getattr(fn, "__name__", ""))
+        configs = asked_configs(self.injected, name, f"{name}_kernel")
+        configs = tuner.configs if configs is None else configs
+        configs = list(configs() if callable(configs) else configs)
+        build = tuner.jit_compile
+        if build is None:
 
-        def run(tuner: Any, *_: Any, **__: Any) -> Any:
-            fn = getattr(tuner.fn, "orig_func", tuner.fn)
-            name = str(getattr(fn, "__name__", ""))
-            configs = asked_configs(recorder.injected, name, f"{name}_kernel")
-            configs = tuner.configs if configs is None else configs
-            configs = list(configs() if callable(configs) else configs)
-            build = tuner.jit_compile
-            if build is None:
+            def build(**config: Any) -> Any:
+                options = tuner.compile_args
+                return tilelang.compile(
+                    tuner.fn(**config), out_idx=options.out_idx, pass_configs=options.pass_configs
+                )
 
-                def build(**config: Any) -> Any:
-                    options = tuner.compile_args
-                    return tilelang.compile(
-                        tuner.fn(**config),
-                        out_idx=options.out_idx,
-                        pass_configs=options.pass_configs,
-                    )
-
-            kernels, call = [], object()
-            for config in configs:
-                named = {name: plain(value) for name, value in config.items()}
-                with recorder.tuned_to(named, call):
-                    try:
-                        kernels.append(build(**config))
-                    except OURS:
-                        raise
-                    except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
-                        recorder._keep(kernel=fn.__name__, file=file_of(fn), error=raised(error))
-            kernel = kernels[0] if kernels else StandIn("none")
-            config = dict(configs[0]) if configs else {}
-            return types.SimpleNamespace(
-                kernel=kernel, config=config, latency=0.0, ref_latency=None, libcode="", func=None
-            )
-
-        return run
+        kernels, call = [], object()
+        for config in configs:
+            named = {name: plain(value) for name, value in config.items()}
+            with self.tuned_to(named, call):
+                try:
+                    kernels.append(build(**config))
+                except OURS:
+                    raise
+                except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
+                    self._keep(kernel=fn.__name__, file=file_of(fn), error=raised(error))
+        kernel = kernels[0] if kernels else StandIn("none")
+        config = dict(configs[0]) if configs else {}
+        return types.SimpleNamespace(
+            kernel=kernel, config=config, latency=0.0, ref_latency=None, libcode="", func=None
+        )
 
 
 def _words(options: Any) -> list[Any]:

@@ -86,11 +86,11 @@ def time_limit(left: float, seconds: float, where: Path) -> Iterator[None]:
 _DEAF_SECONDS, _AGAIN_SECONDS, _LEAST_MORE = 4, 20, 1.0
 
 
-def leave(result: Mapping[str, Any], folder: Path) -> None:
+def leave(result: Mapping[str, Any], folder: Path, name: str = "result.json") -> None:
     """Write what came of a job, whole: a reader finds all of it or nothing."""
-    partial = folder / "result.json.tmp"
+    partial = folder / f"{name}.tmp"
     partial.write_text(dumps(result))
-    partial.rename(folder / "result.json")
+    partial.rename(folder / name)
 
 
 def run_for_error(ask: Message, log: Path) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from fnmatch import fnmatchcase
-from functools import partial, wraps
+from functools import partial
 from json import dumps, loads
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -44,7 +44,7 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, 
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
-from harness.frontends.pretend.recorded import Injected, Replaced, replacing
+from harness.frontends.pretend.recorded import Injected, Replaced, method, replacing
 from harness.frontends.triton.child.recording import (
     bind,
     config_of,
@@ -107,24 +107,49 @@ def launch_with(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str
     tuner.fn.run(*args, **current)
 
 
-class _Rounding:
-    generator: torch.Generator | None = None
-
-
 def round_as_gpus_do(seed: int | None = None) -> None:
     """Have the interpreter of this process compute with bfloat16 in float32, for good.
 
     With a seed, every rounding goes up or down at random, as often to the nearer as that is nearer
     (stochastic rounding). How far such runs are apart is what rounding does to a result.
     """
-    if seed is not None:
-        _Rounding.generator = torch.Generator().manual_seed(seed)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
     builder = InterpreterBuilder
-    builder.create_dot = _widening_operands(builder.create_dot)
+    multiply, convert = builder.create_dot, builder.cast_impl
+
+    def rounded(numbers: torch.Tensor) -> Any:
+        """To bfloat16, as the bits that the interpreter keeps."""
+        if generator is not None:
+            numbers = _nudged(numbers.to(torch.float32), generator)
+        bits = numbers.to(torch.bfloat16).view(torch.int16).numpy()
+        return TensorHandle(bits.view("uint16"), tl.bfloat16)
+
+    def dot(self: Any, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+        """A product, whose sum is in the accumulator's type."""
+        return multiply(self, _widened(a), _widened(b), *args, **kwargs)
+
+    def cast(self: Any, source: Any, target: Any) -> Any:
+        """A conversion, where bfloat16 is at one end."""
+        is_narrow = target.scalar == tl.bfloat16
+        result = convert(self, _widened(source), tl.float32 if is_narrow else target)
+        return rounded(torch.from_numpy(result.data)) if is_narrow else result
+
+    def in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
+        """An operation element by element, whose result has the type of its operands."""
+
+        def apply(self: Any, first: Any, *args: Any) -> Any:
+            if not _is_bfloat16(first):
+                return operation(self, first, *args)
+            result = operation(self, _widened(first), *map(_widened, args))
+            # A comparison gives truth values.
+            return result if result.data.dtype == bool else rounded(torch.from_numpy(result.data))
+
+        return apply
+
+    builder.create_dot, builder.cast_impl = dot, cast
     for name in ("unary_op", "binary_op", "ternary_op"):
-        setattr(builder, name, _in_float32(getattr(builder, name)))
-    builder.cast_impl = _by_way_of_float32(builder.cast_impl)
-    builder.get_bf16 = lambda _, value: _rounded(torch.tensor([value]))
+        setattr(builder, name, in_float32(getattr(builder, name)))
+    builder.get_bf16 = lambda _, value: rounded(torch.tensor([value]))
 
 
 def _is_bfloat16(value: Any) -> bool:
@@ -140,14 +165,6 @@ def _widened(value: Any) -> Any:
     return TensorHandle(bits.view(torch.bfloat16).float().numpy(), tl.float32)
 
 
-def _rounded(numbers: torch.Tensor) -> Any:
-    """To bfloat16, as the bits that the interpreter keeps."""
-    if _Rounding.generator is not None:
-        numbers = _nudged(numbers.to(torch.float32), _Rounding.generator)
-    bits = numbers.to(torch.bfloat16).view(torch.int16).numpy()
-    return TensorHandle(bits.view("uint16"), tl.bfloat16)
-
-
 def _nudged(numbers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Moved by less than half a unit in bfloat16's last place: the nearest may be another one."""
     bits = numbers.contiguous().view(torch.int32)
@@ -155,42 +172,6 @@ def _nudged(numbers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     noise = torch.randint(-half + 1, half, bits.shape, generator=generator, dtype=torch.int32)
     moved = (bits + noise).view(torch.float32)
     return torch.where(numbers.isfinite() & moved.isfinite() & (numbers != 0), moved, numbers)
-
-
-def _widening_operands(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """A product, whose sum is in the accumulator's type."""
-
-    @wraps(operation)
-    def dot(self: Any, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-        return operation(self, _widened(a), _widened(b), *args, **kwargs)
-
-    return dot
-
-
-def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation element by element, whose result has the type of its operands."""
-
-    @wraps(operation)
-    def apply(self: Any, first: Any, *args: Any) -> Any:
-        if not _is_bfloat16(first):
-            return operation(self, first, *args)
-        result = operation(self, _widened(first), *map(_widened, args))
-        # A comparison gives truth values.
-        return result if result.data.dtype == bool else _rounded(torch.from_numpy(result.data))
-
-    return apply
-
-
-def _by_way_of_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """A conversion, where bfloat16 is at one end."""
-
-    @wraps(operation)
-    def cast(self: Any, source: Any, target: Any) -> Any:
-        is_narrow = target.scalar == tl.bfloat16
-        result = operation(self, _widened(source), tl.float32 if is_narrow else target)
-        return _rounded(torch.from_numpy(result.data)) if is_narrow else result
-
-    return cast
 
 
 def leave_values(
@@ -584,25 +565,22 @@ class Checker:
 
     def replaced(self) -> Replaced:
         """Triton's two ends, and what takes their place."""
-        interpret = InterpretedFunction.run
-        checker = self
+        return [
+            (Autotuner, "run", method(self._tuned)),
+            (InterpretedFunction, "run", method(self._interpreted, InterpretedFunction.run)),
+        ]
 
-        def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            return checker._tuned(tuner, args, kwargs)
+    def _interpreted(self, interpret: Any, function: Any, /, *args: Any, **kwargs: Any) -> None:
+        try:
+            # The interpreter works on plain CPU tensors, and knows it.
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+                interpret(function, *args, **kwargs)
+        except Exception as error:
+            if self._is_trial:
+                raise
+            self.skipped[function.fn.__name__] = in_a_line(error)
 
-        def interpreted(function: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                # The interpreter works on plain CPU tensors, and knows it.
-                with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-                    interpret(function, *args, **kwargs)
-            except Exception as error:
-                if checker._is_trial:
-                    raise
-                checker.skipped[function.fn.__name__] = in_a_line(error)
-
-        return [(Autotuner, "run", tuned), (InterpretedFunction, "run", interpreted)]
-
-    def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _tuned(self, tuner: Any, /, *args: Any, **kwargs: Any) -> None:
         configs = pruned_configs(tuner, args, kwargs, self._injected)
         chosen = configs[0]
         name = tuner.base_fn.__name__

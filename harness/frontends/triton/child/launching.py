@@ -28,7 +28,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from json import dumps, loads
+from functools import cache, partial
+from json import loads
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
@@ -40,7 +41,7 @@ from triton.runtime.interpreter import GridExecutor, interpreter_builder
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.passed_over import assert_lines
-from harness.frontends.pretend.recorded import Injected, Replaced, replacing
+from harness.frontends.pretend.recorded import Injected, Replaced, method, replacing
 from harness.frontends.triton.child import generators
 from harness.frontends.triton.child.interpreting import (
     ended_badly,
@@ -84,23 +85,14 @@ class _Call(NamedTuple):
 
 
 @dataclass
-class _Interpretation:
-    """A fork that interprets a launch, and where it leaves the buffers."""
-
-    child: int
-    path: Path
-    deadline: float
-    outcome: dict[str, Any] | None = None
-
-
-@dataclass
 class _Launch:
     """A launch that was handed over; `variants` are its configs, `variant` the one to go on with.
 
     `buffers` are files with the storages after it, None where they are to be interpreted;
     one that `hangs` is not interpreted. `is_whole`: they are what all of its programs leave.
     `programs` are the numbers of those that are executed, and interpreted, of a large grid.
-    `results` are the sha256 of the storages that the launch code went on with.
+    `interpreted` waits for what Triton's interpreter leaves, where it is asked. `results` are the
+    sha256 of the storages that the launch code went on with.
     """
 
     kernel: str
@@ -111,7 +103,7 @@ class _Launch:
     hangs: bool
     is_whole: bool
     programs: list[int]
-    interpretation: _Interpretation | None = None
+    interpreted: Callable[[], dict[str, Any]] | None = None
     results: list[str] = field(default_factory=list)
 
 
@@ -139,25 +131,21 @@ class HandedLaunches:
 
     def replaced(self) -> Replaced:
         """Triton's ends, and what takes their place."""
-        handing = self
-
-        def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            return handing._tuned(tuner, args, kwargs)
-
-        def launched(executor: Any, *args: Any, **kwargs: Any) -> None:
-            call = _Call(_kernel_of(executor), executor, executor.grid, args, kwargs)
-            handing._launched(call)
-
-        def ran(function: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-            # Gluon compiles whatever `TRITON_INTERPRET` says.
-            if not warmup:
-                handing._launched(_Call(function, None, grid, args, kwargs))
-
         return [
-            (Autotuner, "run", tuned),
-            (GridExecutor, "__call__", launched),
-            (JITFunction, "run", ran),
+            (Autotuner, "run", method(self._tuned)),
+            (GridExecutor, "__call__", method(self._interprets)),
+            (JITFunction, "run", method(self._compiles)),
         ]
+
+    def _interprets(self, executor: Any, /, *args: Any, **kwargs: Any) -> None:
+        self._launched(_Call(_kernel_of(executor), executor, executor.grid, args, kwargs))
+
+    def _compiles(
+        self, function: JITFunction, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any
+    ) -> None:
+        # Gluon compiles whatever `TRITON_INTERPRET` says.
+        if not warmup:
+            self._launched(_Call(function, None, grid, args, kwargs))
 
     @contextlib.contextmanager
     def tuned_to(self, config: dict[str, Any], _call: object) -> Iterator[None]:
@@ -168,20 +156,24 @@ class HandedLaunches:
         finally:
             self._tuned_to = None
 
-    def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _tuned(self, tuner: Any, /, *args: Any, **kwargs: Any) -> None:
         """Note what every config would be launched with; then launch the one that is asked for."""
         configs = pruned_configs(tuner, args, kwargs, self.injected)
         noted: list[dict[str, Any]] = []
         for config in configs:
             # Hooks write to what they are given: each config starts from the same values.
             has_hooks = tuner.reset_to_zero or tuner.user_defined_pre_hook or config.pre_hook
-            saved = _saved({**tuner.nargs, **kwargs}) if has_hooks else []
+            storages = storages_of([*tuner.nargs.values(), *kwargs.values()]) if has_hooks else []
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+                saved = [storage.clone() for storage in storages]
             self._listing, self._noted = config_of(config), []
             try:
                 launch_with(tuner, config, args, kwargs)
             finally:
                 self._listing = None
-                _restore(saved)
+                with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+                    for storage, values in zip(storages, saved, strict=True):
+                        storage.copy_(values)
             noted += self._noted[:1]
         tuner.best_config = configs[0]
         if not noted:
@@ -232,7 +224,8 @@ class HandedLaunches:
     def _hand_over(self, kernel: str, variants: list[dict[str, Any]]) -> _Launch:
         """Tell the caller of a launch, and wait for the answer."""
         number = len(self.launches) + 1
-        _write(self.folder / f"launch-{number}.json", {"kernel": kernel, "variants": variants})
+        message = {"kernel": kernel, "variants": variants}
+        leave(message, self.folder, f"launch-{number}.json")
         path = self.folder / f"answer-{number}.json"
         while not path.exists():
             time.sleep(_POLL_SECONDS)
@@ -255,10 +248,11 @@ class HandedLaunches:
                     call.executor.grid = _only(launch.programs, (*grid, 1, 1)[:3])
                 self._interpret_into(path, call, storages)
             deadline = time.monotonic() + self.patience
-            launch.interpretation = _Interpretation(child, path, deadline)
+            launch.interpreted = cache(partial(_collected, child, path, deadline))
         names = launch.buffers
         if names is None:
-            outcome = self._collect(launch)
+            assert launch.interpreted is not None
+            outcome = launch.interpreted()
             launch.values = f"{launch.values}; {outcome['error'] or 'interpreted'}"
             launch.is_whole = not outcome["error"]
             names = [f"{buffer['sha256']}.bin" for buffer in outcome["buffers"]]
@@ -284,21 +278,11 @@ class HandedLaunches:
             with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
                 self._interpret(call.executor, *call.args, **call.kwargs)
                 buffers = [self.snapshots.keep(storage) for storage in storages]
-            _write(path, {"buffers": buffers, "error": ""})
+            leave({"buffers": buffers, "error": ""}, path.parent, path.name)
         except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
-            _write(path, {"buffers": [], "error": in_a_line(error)})
+            leave({"buffers": [], "error": in_a_line(error)}, path.parent, path.name)
         finally:
             os._exit(0)
-
-    def _collect(self, launch: _Launch) -> dict[str, Any]:
-        fork = launch.interpretation
-        assert fork is not None
-        if fork.outcome is None:
-            reason = ended_badly(wait_until(fork.child, fork.deadline)) or "ended without a message"
-            is_there = fork.path.exists()
-            nothing = {"buffers": [], "error": reason}
-            fork.outcome = loads(fork.path.read_text()) if is_there else nothing
-        return fork.outcome
 
     def result(self, error: BaseException | None) -> list[dict[str, Any]]:
         """All launches, once the launch code has ended, perhaps with this error."""
@@ -325,8 +309,8 @@ class HandedLaunches:
     ) -> list[dict[str, Any]]:
         """Its variants with what is asserted of them, and what the interpreter left."""
         variants = [{**variant, "asserted": asserted} for variant in launch.variants]
-        if launch.interpretation:
-            outcome = self._collect(launch)
+        if launch.interpreted:
+            outcome = launch.interpreted()
             # The interpreter knows no warps and no stages.
             chosen = {**variants[launch.variant], "config": None}
             for variant in variants:
@@ -355,6 +339,12 @@ class HandedLaunches:
         return asserted
 
 
+def _collected(child: int, path: Path, deadline: float) -> dict[str, Any]:
+    """What a fork that interprets a launch left; how it ended where it left nothing."""
+    reason = ended_badly(wait_until(child, deadline)) or "ended without a message"
+    return loads(path.read_text()) if path.exists() else {"buffers": [], "error": reason}
+
+
 def _only(programs: Sequence[int], grid: Sequence[int]) -> tuple[int]:
     """Have the interpreter of this process run these programs of a grid alone: as which grid."""
     set_sizes, set_place = interpreter_builder.set_grid_dim, interpreter_builder.set_grid_idx
@@ -369,30 +359,12 @@ def _only(programs: Sequence[int], grid: Sequence[int]) -> tuple[int]:
     return (len(programs),)
 
 
-def _saved(values: dict[str, Any]) -> list[tuple[Any, Any]]:
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-        return [(storage, storage.clone()) for storage in storages_of(values.values())]
-
-
-def _restore(saved: list[tuple[Any, Any]]) -> None:
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-        for storage, values in saved:
-            storage.copy_(values)
-
-
 def _load(storage: Any, path: Path) -> None:
     with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
         data = bytearray(path.read_bytes())
         if data:
             values = torch.frombuffer(data, dtype=torch.uint8)
             torch.empty(0, dtype=torch.uint8).set_(storage).copy_(values)
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    """Whole, or not there: the other side looks for the name."""
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(dumps(value))
-    unfinished.rename(path)
 
 
 def main(place: str) -> None:

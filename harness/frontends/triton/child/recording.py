@@ -40,6 +40,7 @@ from harness.frontends.pretend.recorded import (
     Replaced,
     asked_configs,
     hash_of,
+    method,
 )
 from harness.frontends.triton.child.answers import COMPILE, RecordedKernel
 from harness.io.children.launch_code import SEEN
@@ -380,13 +381,18 @@ def suspicion(function: Any, values: Mapping[str, Any]) -> str:
     return "; ".join(sentences)
 
 
+def _tree_of(function: Any) -> ast.Module:
+    """The source of a function, as it is parsed; an empty one where Python does not have it."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
 @cache
 def _compared(function: Any) -> tuple[tuple[str, str], ...]:
     """Each `P` and `D` of a kernel whose values decide, in the order of the source."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return ()
+    tree = _tree_of(function)
     offsets = _plain_offsets(tree)
     pairs = []
     for node in ast.walk(tree):
@@ -419,23 +425,17 @@ def _plain_offsets(tree: ast.Module) -> dict[str, str]:
                 assigned.setdefault(_base_name(target), []).append(node.value)
         elif isinstance(node, ast.AugAssign):
             assigned.setdefault(_base_name(node.target), []).append(node.value)
-    return {
-        name: block
-        for name, expressions in assigned.items()
-        if len(expressions) == 1 and (block := _arange(expressions[0]))
-    }
-
-
-def _arange(node: ast.expr) -> str:
-    """`P` of `tl.arange(0, P)`, also with a new axis behind it; empty for anything else."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    match node:
-        case ast.Call(
-            func=ast.Attribute(attr="arange"), args=[ast.Constant(value=0), ast.Name(id=block)]
-        ):
-            return block
-    return ""
+    blocks: dict[str, str] = {}
+    for name, (node, *others) in assigned.items():
+        # Also with a new axis behind it.
+        while isinstance(node, ast.Subscript):
+            node = node.value  # noqa: PLW2901
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="arange"), args=[ast.Constant(value=0), ast.Name(id=block)]
+            ) if not others:
+                blocks[name] = block
+    return blocks
 
 
 def _is_used_elsewhere(tree: ast.Module, block: str) -> bool:
@@ -460,9 +460,7 @@ def _only_read(function: Any) -> frozenset[str]:
     `p` and what is assigned from it (`q = p + offset`) occur in the address of `tl.load`, in sums
     and in comparisons with None. Whatever else there is, a call above all, may write.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
+    if not (tree := _tree_of(function)).body:
         return frozenset()
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     uses: dict[str, list[ast.expr]] = {}
@@ -545,61 +543,53 @@ class LaunchRecorder(Recorder):
         self._tuned: dict[tuple[Any, ...], tuple[Any, list[int]]] = {}
 
     def replaced(self) -> Replaced:
-        tune, prune = Autotuner.run, Autotuner.prune_configs
-        recorder = self
-
-        def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001
-            with recorder._counted():
-                return recorder._launched(function, args, grid, kwargs)
-
-        def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            # A loop that launches the same thousands of times gets what the first launch got.
-            launch = _likeness(tuner, args, kwargs)
-            if launch in recorder._tuned:
-                result, numbers = recorder._tuned[launch]
-                recorder.note(numbers)
-                with recorder._counted():
-                    recorder._again(tuner, args, kwargs)
-                return result
-            tuner.cache.clear()
-            # Timings of an earlier run, kept on disk, would hide every config but one.
-            tuner.cache_results = False
-            listed, begin = tuner.configs, len(recorder.noted)
-            tuner.configs = injected_configs(tuner, recorder.injected) or listed
-            with recorder._counted():
-                recorder._tunings.append(_Tuning(launch, tuner))
-                try:
-                    result = tune(tuner, *args, **kwargs)
-                finally:
-                    tuner.configs = listed
-                    recorder._tunings.pop()
-            return recorder._tuned.setdefault(launch, (result, recorder.noted[begin:]))[0]
-
-        def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
-            return recorder._benched(tuner, args, config, meta)
-
-        def pruned(tuner: Any, kwargs: dict[str, Any]) -> Any:
-            configs = prune(tuner, kwargs)
-            recorder.pruned[tuner.base_fn.__name__] = (len(configs), len(tuner.configs))
-            return configs
-
         return [
-            (JITFunction, "run", run),
-            (Autotuner, "run", tuned),
-            (Autotuner, "_bench", bench),
-            (Autotuner, "prune_configs", pruned),
+            (JITFunction, "run", method(self._launched)),
+            (Autotuner, "run", method(self._tunes, Autotuner.run)),
+            (Autotuner, "_bench", method(self._benched)),
+            (Autotuner, "prune_configs", method(self._prunes, Autotuner.prune_configs)),
             (triton, "compile", self._compiled),
             (triton.compiler, "compile", self._compiled),
         ]
 
+    def _tunes(self, tune: Any, tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        # A loop that launches the same thousands of times gets what the first launch got.
+        launch = _likeness(tuner, args, kwargs)
+        if launch in self._tuned:
+            result, numbers = self._tuned[launch]
+            self.note(numbers)
+            with self._counted():
+                self._again(tuner, args, kwargs)
+            return result
+        tuner.cache.clear()
+        # Timings of an earlier run, kept on disk, would hide every config but one.
+        tuner.cache_results = False
+        listed, begin = tuner.configs, len(self.noted)
+        tuner.configs = injected_configs(tuner, self.injected) or listed
+        with self._counted(), self._at(_Tuning(launch, tuner)):
+            try:
+                result = tune(tuner, *args, **kwargs)
+            finally:
+                tuner.configs = listed
+        return self._tuned.setdefault(launch, (result, self.noted[begin:]))[0]
+
+    def _prunes(self, prune: Any, tuner: Any, kwargs: dict[str, Any]) -> Any:
+        configs = prune(tuner, kwargs)
+        self.pruned[tuner.base_fn.__name__] = (len(configs), len(tuner.configs))
+        return configs
+
     @contextlib.contextmanager
-    def tuned_to(self, config: dict[str, Any], call: object) -> Iterator[None]:
-        """Launches in the `with` block are those of this config of a tuner of its own."""
-        self._tunings.append(_Tuning(call, config=config))
+    def _at(self, tuning: _Tuning) -> Iterator[None]:
+        self._tunings.append(tuning)
         try:
             yield
         finally:
             self._tunings.pop()
+
+    @contextlib.contextmanager
+    def tuned_to(self, config: dict[str, Any], call: object) -> Iterator[None]:
+        with self._at(_Tuning(call, config=config)):
+            yield
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
@@ -629,7 +619,7 @@ class LaunchRecorder(Recorder):
             self.keep(record)
         return RecordedKernel(record)
 
-    def _benched(self, tuner: Any, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> Any:
+    def _benched(self, tuner: Any, /, *args: Any, config: Any, **meta: Any) -> Any:
         clash = meta.keys() & config.kwargs.keys()
         if clash:
             message = f"conflicting meta-parameters: {', '.join(sorted(clash))}"
@@ -640,38 +630,35 @@ class LaunchRecorder(Recorder):
             config.pre_hook(named)
         tuner.pre_hook(named)
         self._tunings[-1].is_over = True
-        self._tunings.append(_Tuning(self._tunings[-1].call, tuner, config_of(config)))
-        try:
+        with self._at(_Tuning(self._tunings[-1].call, tuner, config_of(config))):
             tuner.fn.run(*args, **current)
-        finally:
-            self._tunings.pop()
         tuner.post_hook(named, exception=None)
         return [0.0, 0.0, 0.0]
 
     def _launched(
-        self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
-    ) -> Any:
-        tuning = self._tunings[-1] if self._tunings else None
-        if tuning is None:
-            for options in injected_options(function.fn.__name__, self.injected):
-                self._recorded(function, args, grid, {**kwargs, **options}, None)
-        # The winner's launch, after every config has been recorded, is not recorded again.
-        is_winner = tuning is not None and tuning.is_over and tuning.config is None
-        record = self._recorded(function, args, grid, kwargs, tuning, keeps=not is_winner)
-        if tuning is None or tuning.config is None or tuning.tuner is None:
-            self._left(function, args, grid, kwargs)
-        return RecordedKernel(record)
+        self, function: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any
+    ) -> RecordedKernel:
+        """In place of a launch: note it."""
+        del warmup  # what is launched later is noted by then
+        with self._counted():
+            tuning = self._tunings[-1] if self._tunings else None
+            if tuning is None:
+                for options in injected_options(function.fn.__name__, self.injected):
+                    self._recorded(function, args, grid, {**kwargs, **options}, None)
+            # The winner's launch, after every config has been recorded, is not recorded again.
+            is_winner = tuning is not None and tuning.is_over and tuning.config is None
+            record = self._recorded(function, args, grid, kwargs, tuning, keeps=not is_winner)
+            if tuning is None or tuning.config is None or tuning.tuner is None:
+                self._left(function, args, grid, kwargs)
+            return RecordedKernel(record)
 
     def _again(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A launch that a tuner has tuned, on other tensors perhaps."""
         if not self._execute:
             gpu.wrote([args, kwargs])
             return
-        self._tunings.append(_Tuning(None, tuner, is_over=True))
-        try:
+        with self._at(_Tuning(None, tuner, is_over=True)):
             tuner.fn.run(*args, **{**kwargs, **tuner.best_config.all_kwargs()})
-        finally:
-            self._tunings.pop()
 
     def _left(
         self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
@@ -772,7 +759,7 @@ def _key(record: LaunchRecord) -> str:
         ],
         "options": _options(record),
     }
-    return hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()
+    return hash_of(body)
 
 
 def _call(record: LaunchRecord) -> str:
@@ -800,8 +787,13 @@ class SourceRecord(Record):
 
     @classmethod
     def of(cls, source: Any, options: dict[str, Any]) -> SourceRecord:
-        # Triton's own hash has the kernel, its helpers, the signature, constants and attributes.
-        key = hash_of(_source_hash(source), sorted((n, repr(v)) for n, v in options.items()))
+        words = sorted((n, repr(v)) for n, v in options.items())
+        try:
+            # Triton's own hash has the kernel, its helpers, the signature, constants, attributes.
+            key = hash_of(source.hash(), words)
+        except Exception:  # noqa: BLE001 - as in `_source_key`
+            parts = [source.fn.src, source.signature, source.constants, source.attrs]
+            key = hash_of(repr(parts), words)
         function, signature = source.fn.fn, source.signature.items()
         names = source.fn.arg_names
         values = {
@@ -830,12 +822,3 @@ class SourceRecord(Record):
     def compile(self) -> Any:
         target = driver.active.get_current_target()
         return COMPILE(self.source, target=target, options=dict(self.options))
-
-
-def _source_hash(source: Any) -> str:
-    """Without a source that Triton can read, the text alone has to do: the failure comes later."""
-    try:
-        return str(source.hash())
-    except Exception:  # noqa: BLE001 - the same error comes back when it is compiled
-        parts = [source.fn.src, source.signature, source.constants, source.attrs]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
