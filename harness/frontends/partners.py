@@ -154,19 +154,17 @@ def partner_of(name: str, cuda: Version) -> Version:
         OfflineError, InfrastructureError: the index cannot be asked, or has none.
     """
     versions = sorted(wheel.version for wheel in wheels(name))
-    same = [version for version in versions if _release_of(version) == cuda.release[:2]]
+
+    def release_of(version: Version) -> tuple[int, ...]:
+        # From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
+        return version.release[:2] if len(version.release) <= 3 else version.release[:3:2]
+
+    same = [version for version in versions if release_of(version) == cuda.release[:2]]
     if not same:
         raise InfrastructureError(f"the package index has no {name} for nvcc {cuda}")
     digits = len(cuda.release)
     older = [version for version in same if version <= cuda or len(version.release) > digits]
     return older[-1] if older else same[0]
-
-
-def _release_of(version: Version) -> tuple[int, ...]:
-    """The release of CUDA that a package belongs to, as (major, minor)."""
-    numbers = version.release
-    # From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
-    return numbers[:2] if len(numbers) <= 3 else (numbers[0], numbers[2])
 
 
 _NVVM = "nvidia-nvvm"

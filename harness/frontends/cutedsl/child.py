@@ -21,6 +21,7 @@ import os
 import re
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -255,24 +256,15 @@ def _kernels_of(module: Any) -> list[str]:
     return symbols
 
 
-def _hardware_info(device: Mapping[str, Any]) -> type:
+def _hardware_info(device: Mapping[str, Any]) -> Callable[..., Any]:
     """CuTe DSL's own questions to the driver, answered for a GPU that has no other work."""
     multiprocessors = int(device["multiprocessors"])
-
-    class HardwareInfo:
-        def __init__(self, device_id: int = 0) -> None:
-            self.device_id = device_id
-
-        def get_max_active_clusters(self, cluster_size: int, *_: Any, **__: Any) -> int:
-            return multiprocessors // cluster_size
-
-        def get_l2_cache_size_in_bytes(self) -> int:
-            return int(device["l2_cache"])
-
-        def get_device_multiprocessor_count(self) -> int:
-            return multiprocessors
-
-    return HardwareInfo
+    return lambda device_id=0: types.SimpleNamespace(
+        device_id=device_id,
+        get_max_active_clusters=lambda cluster_size, *_, **__: multiprocessors // cluster_size,
+        get_l2_cache_size_in_bytes=lambda: int(device["l2_cache"]),
+        get_device_multiprocessor_count=lambda: multiprocessors,
+    )
 
 
 _OBJECT = "launcher"

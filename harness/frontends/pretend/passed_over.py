@@ -12,8 +12,10 @@ import ast
 import contextlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import types
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -177,9 +179,6 @@ class Anything:
     def __exit__(self, *_: object) -> None: ...
 
 
-_EXTENSIONS = "torch.utils.cpp_extension"
-
-
 class _NotBuilt:
     """A C++ extension: to build it takes minutes, and on a CPU it runs no kernel of a GPU."""
 
@@ -198,20 +197,29 @@ class _NotBuilt:
         return call
 
 
-class _NoExtensions(importlib.machinery.SourceFileLoader):
-    """Loads torch's module that builds extensions, and has it build none."""
+def _build_none(module: Any) -> None:
+    module.load = module.load_inline = _NotBuilt
 
-    def exec_module(self, module: types.ModuleType) -> None:
-        super().exec_module(module)
-        module.load = module.load_inline = _NotBuilt  # type: ignore[attr-defined]
+
+ADAPTED: dict[str, Callable[[Any], None]] = {"torch.utils.cpp_extension": _build_none}
+"""Modules that are changed once they have run, by their names."""
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds packages that are not read."""
+    """Finds packages that are not read, and modules that are changed."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name == _EXTENSIONS and (spec := importlib.machinery.PathFinder.find_spec(name, path)):
-            spec.loader = _NoExtensions(spec.name, str(spec.origin))
+        if adapt := ADAPTED.pop(name, None):
+            spec = importlib.util.find_spec(name)
+            if spec is None or spec.loader is None:
+                return None
+            run = spec.loader.exec_module
+
+            def run_and_adapt(module: types.ModuleType) -> None:
+                run(module)
+                adapt(module)
+
+            spec.loader.exec_module = run_and_adapt  # type: ignore[method-assign]
             return spec
         top, _, below = name.partition(".")
         package = f"{top}.{below.partition('.')[0]}" if top == "triton" else top

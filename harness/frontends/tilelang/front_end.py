@@ -7,21 +7,87 @@ wordings are those of 0.1.8 to 0.1.15.
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
 from harness.frontends.bench import Workbench
-from harness.frontends.captured_front_end import CapturedFrontEnd
+from harness.frontends.captured_front_end import CapturedFrontEnd, FileForm
 from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, run_nvcc
+from harness.frontends.one_file import (
+    keywords_of,
+    mapping_lines,
+    must_be,
+    quoted,
+    texts_of,
+    wrapped,
+)
 from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.tilelang.source import FILES, FLAGS, TileLangForm
 from harness.io.files.writing import scratch_disk
 from harness.judging.judge import failed
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
+from harness.values.standalone import Dialect, FileLaunch, SourceInstall
 from harness.values.toolchain import NVCC, Assembler
 from harness.values.verdict import Stage, Verdict, VerdictKind
+
+# As TileLang 0.1.8 to 0.1.15 call nvcc, besides the options that they choose.
+FLAGS = ("-O3", "-lineinfo")
+"""The options of nvcc that do not depend on the kernel."""
+FILES = {"tir": "kernel.tir", "device": "kernel.device", "cuda": "kernel.cu", "ptx": "kernel.ptx"}
+"""What a job leaves, by stage."""
+# Of what is shared with triage: modules that it imports.
+_NEEDS = ("ml_dtypes", "numpy", "torch")
+
+
+class TileLangForm(FileForm):
+    """See `harness.frontends.captured_front_end.FileForm`.
+
+    `python FILE` lowers the kernel to CUDA C++; from there nvcc goes on, as TileLang would call it.
+    """
+
+    imports = ("import tilelang", "import tilelang.language as T", "from tilelang import tvm")
+    roots = frozenset({"tilelang", "T", "tvm"})
+    dialect = Dialect(always=frozenset(imports))
+    past = frozenset({"tir", "device", "cuda"})
+
+    def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
+        constants = [f"{path[0]}={value}" for path, value in launch.constants.items()]
+        yield from wrapped(f"kernel = {launch.kernel}(", constants, ")")
+        kind, arch = launch.target
+        yield f'target = tvm.target.Target({{"kind": "{kind}", "arch": "{arch}"}})'
+        yield from mapping_lines("options = ", quoted(launch.options), closing="")
+        yield "with tvm.transform.PassContext(opt_level=3, config=options), target:"
+        yield "    lowered = tilelang.lower(kernel, target=target)"
+        yield "print(lowered.kernel_source)"
+
+    def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
+        kernel = must_be(ast.Call, values["kernel"])
+        words = ast.literal_eval(must_be(ast.Call, values["target"]).args[0])
+        keywords = keywords_of(kernel)
+        return FileLaunch(
+            kernel=must_be(ast.Name, kernel.func).id,
+            signature=dict.fromkeys(keywords, '"argument"'),
+            constants={(name,): value for name, value in keywords.items()},
+            attributes={},
+            options=texts_of(values["options"]),
+            target=(words["kind"], words["arch"]),
+        )
+
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:
+        pins = PINS["tilelang"]
+        return SourceInstall(
+            title=pins.title,
+            module=pins.package,
+            # It lowers a kernel to CUDA C++.
+            packages=tuple(map(str, pins.pins(version, without=NVCC))),
+            needs=_NEEDS,
+            has_pins=True,
+            cache="TILELANG_CACHE_DIR",
+        )
+
 
 # Of the form "Bug report" of TileLang's tracker.
 _ISSUE_FIELDS = (

@@ -76,18 +76,8 @@ class _Variables(os._Environ):  # type: ignore[type-arg]  # noqa: SLF001 - the c
         return super().__len__()
 
 
-class _Lookups(importlib.abc.MetaPathFinder):
-    """Finds nothing, and sees every module that is looked for."""
-
-    def __init__(self, reads: ReadsWatch) -> None:
-        self._reads = reads
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002
-        self._reads.see_module(fullname, path)
-
-
-class ReadsWatch:
-    """What is read from `start` to `stop`.
+class ReadsWatch(importlib.abc.MetaPathFinder):
+    """What is read from `start` to `stop`; as a finder of modules, it finds none.
 
     What lies below the folders of `own` is not input: the sources that the capture is keyed by, and
     folders that exist for this capture alone. Nor is the launch's own `file`, nor what lies in the
@@ -129,7 +119,7 @@ class ReadsWatch:
             variables.reads = self  # type: ignore[union-attr]
         for name in ("stat", "lstat"):
             self._wrap(name)
-        sys.meta_path.insert(0, _Lookups(self))
+        sys.meta_path.insert(0, self)
         sys.addaudithook(self._audit)
         self._is_active = True
 
@@ -178,7 +168,7 @@ class ReadsWatch:
         if self._is_active and isinstance(key, str | bytes):
             self._written.add(os.fsdecode(key))
 
-    def see_module(self, name: str, path: Any) -> None:
+    def find_spec(self, name: str, path: Any, target: Any = None) -> None:  # noqa: ARG002
         """A module is looked for, on `path` or, where it is None, on the module path."""
         if not self._is_active or self._is_silent():
             return

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from harness.frontends.pretend import gpu
+from harness.frontends.pretend.passed_over import ADAPTED
 from harness.frontends.triton.child.answers import NotCompiledError, RecordedKernel
 
 TunedTo = Callable[[dict[str, Any], object], contextlib.AbstractContextManager[None]]
@@ -36,32 +34,8 @@ def stand_by(tuned_to: TunedTo) -> None:
     # Generated code imports it from a torch that was built with CUDA.
     if not hasattr(torch._C, "_cuda_getCurrentRawStream"):  # noqa: SLF001
         torch._C._cuda_getCurrentRawStream = lambda device: 0  # noqa: ARG005, SLF001
-    adapted = {
-        "torch._inductor.runtime.triton_heuristics": _adapt_inductor,
-        "helion.runtime.kernel": lambda module: _adapt_helion(module, tuned_to),
-    }
-    sys.meta_path.insert(0, _Finder(adapted))
-
-
-class _Finder:
-    """Finds the modules that are adapted once they have run."""
-
-    def __init__(self, adapted: dict[str, Callable[[ModuleType], None]]) -> None:
-        self._adapted = adapted
-
-    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        adapt = self._adapted.pop(name, None)
-        spec = importlib.util.find_spec(name) if adapt else None
-        if adapt is None or spec is None or spec.loader is None:
-            return None
-        run = spec.loader.exec_module
-
-        def run_and_adapt(module: ModuleType) -> None:
-            run(module)
-            adapt(module)
-
-        spec.loader.exec_module = run_and_adapt  # type: ignore[method-assign]
-        return spec
+    ADAPTED["torch._inductor.runtime.triton_heuristics"] = _adapt_inductor
+    ADAPTED["helion.runtime.kernel"] = lambda module: _adapt_helion(module, tuned_to)
 
 
 def _adapt_inductor(heuristics: ModuleType) -> None:

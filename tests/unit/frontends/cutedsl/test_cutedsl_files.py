@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
-from harness.frontends.cutedsl.source import CuteDslForm
+from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END, CuteDslForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
 from harness.minimize.python.python_passes import NUMBERS, arguments

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from harness.frontends.cutile.front_end import CUTILE_FRONT_END
-from harness.frontends.cutile.source import CuTileForm
+from harness.frontends.cutile.front_end import CUTILE_FRONT_END, CuTileForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
 from harness.minimize.python.python_passes import NUMBERS, OPTIONS, arguments

@@ -8,8 +8,7 @@ import pytest
 from packaging.version import Version
 
 from harness.frontends import partners as versions
-from harness.frontends.cutile.front_end import CUTILE_FRONT_END
-from harness.frontends.cutile.source import CuTileForm
+from harness.frontends.cutile.front_end import CUTILE_FRONT_END, CuTileForm
 from harness.frontends.partners import PINS
 from harness.io.packages.index import Release
 from harness.values.errors import InfrastructureError, UsageError

@@ -9,8 +9,7 @@ import pytest
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.partners import Pinned
-from harness.frontends.tilelang.front_end import TILELANG_FRONT_END
-from harness.frontends.tilelang.source import TileLangForm
+from harness.frontends.tilelang.front_end import TILELANG_FRONT_END, TileLangForm
 from harness.minimize.python.python_passes import PARAMETERS, STATEMENTS, branches
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export

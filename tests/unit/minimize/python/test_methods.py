@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
-from harness.frontends.cutedsl.source import CuteDslForm
+from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END, CuteDslForm
 from harness.minimize.python.python_passes import python_format
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import FileLaunch, Standalone
