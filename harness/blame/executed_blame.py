@@ -31,10 +31,10 @@ from harness.blame.lines import (
 from harness.cells.evaluate import Evaluated, with_flags
 from harness.cells.places import CompileOptions, work
 from harness.cells.selection import for_target
+from harness.frontends.base import CompileRequest
 from harness.frontends.bench import Kept, Workbench
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import form_of, front_end
-from harness.frontends.source_form import CompileRequest
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.frontends.texts.python import OPTIONS
 from harness.io.processes.tasks import in_parallel

@@ -1,6 +1,6 @@
 """What is alike in the files that a kernel is written to: how they are spelled, read and reduced.
 
-Each front end lays its files out in its own way (`harness.frontends.source_form`). The syntax of a
+Each front end lays its files out in its own way (`harness.frontends.base`). The syntax of a
 language other than Python is data.
 
 Pure.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from harness.frontends.captured_front_end import CapturedFrontEnd, FileForm
-    from harness.frontends.interpreting import InterpretedFrontEnd
 
 GROUP = "kernel_triage.front_ends"
 _OURS = {
@@ -126,7 +125,7 @@ def form_of(kind: str) -> FileForm:
     return front.source_form
 
 
-def interpreter_for(compiler: Compiler) -> InterpretedFrontEnd:
+def interpreter_for(compiler: Compiler) -> CapturedFrontEnd:
     """The front end that runs launches of a compiler's kernels with values.
 
     Raises:
@@ -137,7 +136,7 @@ def interpreter_for(compiler: Compiler) -> InterpretedFrontEnd:
         raise UsageError(
             f"launches of {front.title} cannot be run with values: run their PTX, by `triage run`"
         )
-    return cast("InterpretedFrontEnd", front)
+    return cast("CapturedFrontEnd", front)
 
 
 def unassembled(front: FrontEnd) -> str:

@@ -21,11 +21,11 @@ from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget
+from harness.frontends.base import Lowered
 from harness.frontends.bench import Kept
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import form_of
 from harness.frontends.sessions import CapturedLaunch, LaunchCode
-from harness.frontends.source_form import Lowered
 from harness.hunt.ir_corpus import options_of, suffix_of
 from harness.hunt.ir_defined import left_open
 from harness.hunt.oracles import HuntCase

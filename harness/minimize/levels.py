@@ -17,10 +17,10 @@ from msgspec import structs
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import other_targets
 from harness.cells.selection import for_target
+from harness.frontends.base import SyntaxForm
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell
 from harness.frontends.registry import back_end, form_of, front_end
-from harness.frontends.source_form import SyntaxForm
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.io.packages.versions import newest_of_minor
 from harness.minimize.launch_level import open_launch

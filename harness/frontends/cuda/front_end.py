@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from harness.frontends.base import CompileRequest, Lowered, SyntaxForm
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import FLAGS, CudaJob, defines, identity, judge_nvcc, tool_of
 from harness.frontends.cuda.source import (
@@ -42,7 +43,6 @@ from harness.frontends.partners import PINS, PackagedFrontEnd
 from harness.frontends.plan import CapturePlace, Plan, cells_of
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
-from harness.frontends.source_form import CompileRequest, Lowered, SyntaxForm
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.tasks import in_parallel
 from harness.values.errors import CaptureError, InfrastructureError
@@ -202,7 +202,7 @@ CUDA_SYNTAX = Syntax(
 
 
 class CudaForm(SyntaxForm):
-    """See `harness.frontends.source_form.SyntaxForm`."""
+    """See `harness.frontends.base.SyntaxForm`."""
 
     suffix = ".cu"
     syntax = CUDA_SYNTAX

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd
+from harness.frontends.base import CompileRequest
 from harness.frontends.bench import Kept, Workbench, content_key
 from harness.frontends.captured_front_end import CapturedFrontEnd, FileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
@@ -25,7 +26,6 @@ from harness.frontends.one_file import call_lines, keywords_of, must_be, spelled
 from harness.frontends.partners import PINS, PackagedFrontEnd, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import CompileRequest
 from harness.judging.judge import failed
 from harness.values.kernel import Config
 from harness.values.outcome import Lowering, RaisedError

@@ -26,8 +26,7 @@ import harness
 from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
 from harness.frontends.base import PartLowering
 from harness.frontends.bench import Kept, Workbench, content_key, has_died
-from harness.frontends.captured_front_end import OF_CHILDREN
-from harness.frontends.interpreting import InterpretedFrontEnd
+from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.sessions import CapturedLaunch, JobResult, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
@@ -135,7 +134,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|P
 _LLVM = re.compile(rb"llvm-project[ /]([0-9a-f]{8})[0-9a-f]{0,32}|llvm-([0-9a-f]{8})-[a-z]")
 
 
-class _TritonFrontEnd(InterpretedFrontEnd):
+class _TritonFrontEnd(CapturedFrontEnd):
     """All that the program knows of Triton, and of Gluon, its dialect."""
 
     kind = TRITON
@@ -150,6 +149,7 @@ class _TritonFrontEnd(InterpretedFrontEnd):
     module = "harness.frontends.triton.child"
     code = ("frontends/pretend", "frontends/triton/child")
     never = NO_KNOBS
+    interprets = True
     interpreter_mode = ("TRITON_INTERPRET", "1")
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:

@@ -14,6 +14,7 @@ from pathlib import Path as FilePath
 import msgspec
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
+from harness.frontends.base import CompileRequest
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.one_file import (
     LINE,
@@ -29,7 +30,6 @@ from harness.frontends.one_file import (
 )
 from harness.frontends.readings import PtxReading, read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import CompileRequest
 from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler

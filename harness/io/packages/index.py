@@ -187,17 +187,7 @@ _CACHED_ONLY: ContextVar[bool] = ContextVar("cached_only", default=False)
 """Endpoints that did not answer this process: a stale listing is then used without asking again."""
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
-    filename: str
-    url: str
-    sha256: str
-    requires_python: str | None = None
-    yanked: bool = False
-    size: int | None = None
-    uploaded: str | None = None
-
-
-class Release(_File, frozen=True, kw_only=True):
+class Release(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a project; `size` is in bytes, `uploaded` a day in ISO 8601.
 
     Both are None where the index does not say.
@@ -205,6 +195,13 @@ class Release(_File, frozen=True, kw_only=True):
 
     name: str
     version: Version
+    filename: str
+    url: str
+    sha256: str
+    requires_python: str | None = None
+    yanked: bool = False
+    size: int | None = None
+    uploaded: str | None = None
 
     @property
     def is_wheel(self) -> bool:
@@ -231,7 +228,7 @@ class _Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A cached listing; `fetched` is in seconds since the epoch."""
 
     fetched: float
-    files: list[_File]
+    files: list[Release]
 
 
 @contextlib.contextmanager
@@ -259,8 +256,7 @@ def files(project: str) -> list[Release]:
             f"the package index has no project {name}, or no file of it with a sha256; "
             f"check the name and {VARIABLES[0]}"
         )
-    releases = (_release(name, file) for file in listing.files)
-    return [release for release in releases if release is not None]
+    return listing.files
 
 
 def wheels(
@@ -328,7 +324,8 @@ def _listing(name: str) -> _Listing:
     path = cache_dir() / "index" / f"{name}-{key}.json"
     cached: _Listing | None = None
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        cached = msgspec.json.decode(path.read_bytes(), type=_Listing)
+        data = path.read_bytes()
+        cached = msgspec.json.decode(data, type=_Listing, dec_hook=lambda kind, text: kind(text))
     if cached is not None:
         fresh = 0 <= time.time() - cached.fetched < _TTL
         if fresh or offline() or setting in _silent or _CACHED_ONLY.get():
@@ -349,7 +346,7 @@ def _listing(name: str) -> _Listing:
     _silent.discard(setting)
     # A read-only cache costs a request each time, and nothing else.
     with contextlib.suppress(StorageError):
-        write_atomically(path, msgspec.json.encode(listing))
+        write_atomically(path, msgspec.json.encode(listing, enc_hook=str))
     return listing
 
 
@@ -379,8 +376,10 @@ def _ask(name: str) -> _Listing:
             if error.response is not None and error.response.status_code < _SERVER_ERROR:
                 break
             continue
-        packages = [
-            _File(
+        releases = [
+            Release(
+                name=name,
+                version=version,
                 filename=package.filename,
                 url=package.url,
                 sha256=package.digests["sha256"].lower(),
@@ -391,8 +390,9 @@ def _ask(name: str) -> _Listing:
             )
             for package in page.packages
             if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests
+            if (version := _version_in(package.filename))
         ]
-        return _Listing(fetched=time.time(), files=packages)
+        return _Listing(fetched=time.time(), files=releases)
     assert failure is not None
     raise OfflineError(
         f"the package index does not answer for {name}: {_reason(failure)}; "
@@ -400,16 +400,17 @@ def _ask(name: str) -> _Listing:
     ) from failure
 
 
-def _release(name: str, file: _File) -> Release | None:
-    """None for a file whose name follows no standard: old indexes are full of them."""
+def _version_in(filename: str) -> Version | None:
+    """That of a wheel or an sdist; None for another file, and for a name that follows no standard.
+
+    Old indexes are full of such names.
+    """
     try:
-        if file.filename.endswith(".whl"):
-            version = parse_wheel_filename(file.filename)[1]
-        else:
-            version = parse_sdist_filename(file.filename)[1]
+        if filename.endswith(".whl"):
+            return parse_wheel_filename(filename)[1]
+        return parse_sdist_filename(filename)[1]
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
-    return Release(name=name, version=version, **msgspec.structs.asdict(file))
 
 
 @lru_cache(maxsize=1)

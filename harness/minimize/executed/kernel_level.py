@@ -27,7 +27,7 @@ from harness.frontends.one_file import StandaloneError
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import form_of, front_end
 from harness.frontends.sessions import CapturedLaunch
-from harness.frontends.source_form import CompileRequest, Lowered
+from harness.frontends.base import CompileRequest, Lowered
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.executed.launch_file import (

@@ -16,11 +16,11 @@ from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.cells.evaluate import cell_evidence, ptxas_flags
 from harness.frontends.assemble import Inspection
 from harness.frontends.back_end import PTXAS_BACK_END
+from harness.frontends.base import CompileRequest, Lowered
 from harness.frontends.bench import Workbench
 from harness.frontends.plan import PlannedCell
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
-from harness.frontends.source_form import CompileRequest, Lowered
 from harness.io.files.locations import offline
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.tasks import in_parallel
