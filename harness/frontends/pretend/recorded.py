@@ -422,7 +422,7 @@ class RecordedSession:
                 self.lowered(record, folder, message, result)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, is evidence
                 result["error"] = self.described(error, record)
-        result["seconds"] = {result["stage"]: time.perf_counter() - started}
+        result.setdefault("seconds", {result["stage"]: time.perf_counter() - started})
         leave(result, folder)
 
     def export(self, record: Any, folder: Path, _: Message) -> None:

@@ -25,7 +25,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -468,7 +468,6 @@ _ADDRESS_BYTES = 8
 
 Place = tuple[int, int]
 """A launch by its number, from 1 on, and one of its buffers."""
-_Origins = dict[int, frozenset[Place]]
 
 
 @dataclass(frozen=True)
@@ -493,8 +492,7 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._file = file
         # By the address of a storage: what it holds comes from; and what a launch wrote itself.
-        self._from: _Origins = {}
-        self._direct: _Origins = {}
+        self._from: dict[int, tuple[frozenset[Place], frozenset[Place]]] = {}
         self._reads: list[_Read] = []
         self._addresses: set[int] = set()
 
@@ -509,11 +507,15 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
     def wrote(self, number: int, storages: Sequence[Any], written: Iterable[int]) -> None:
         """A launch, by its number, has written these of its storages, from what is in all."""
         addresses = list(map(identity, storages))
-        origins = _places_at(addresses, self._from)
+        origins, _ = self._places_at(addresses)
         for index in written:
             own = frozenset({(number, index)})
-            self._from[addresses[index]] = origins | own
-            self._direct[addresses[index]] = own
+            self._from[addresses[index]] = origins | own, own
+
+    def _places_at(self, addresses: Iterable[int]) -> tuple[frozenset[Place], frozenset[Place]]:
+        there = [self._from[address] for address in addresses if address in self._from]
+        empty: frozenset[Place] = frozenset()
+        return empty.union(*(all_ for all_, _ in there)), empty.union(*(own for _, own in there))
 
     def __torch_function__(
         self,
@@ -530,8 +532,7 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         if not self._from or name == "__get__":
             return result
         inputs = list(map(identity, storages_of([*args, *kwargs.values()])))
-        places = _places_at(inputs, self._from)
-        direct = _places_at(inputs, self._direct)
+        places, direct = self._places_at(inputs)
         if places and name in _READS:
             relative = _apart(args) if name in _COMPARISONS else None
             caller = sys._getframe(1)  # noqa: SLF001 - nothing else tells
@@ -542,10 +543,8 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
             if address not in inputs:
                 # What lay at this address before is gone.
                 self._from.pop(address, None)
-                self._direct.pop(address, None)
             if places:
-                self._from[address] = places | self._from.get(address, frozenset())
-                self._direct[address] = direct | self._direct.get(address, frozenset())
+                self._from[address] = self._places_at([*inputs, address])
         return result
 
     def assertions(self, error: BaseException | None, test: int = 0) -> list[dict[str, Any]]:
@@ -602,12 +601,6 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
             "message": " ".join(str(error).split())[:200]
             or linecache.getline(code.co_filename, line).strip(),
         }
-
-
-def _places_at(
-    addresses: Iterable[int], origins: Mapping[int, frozenset[Place]]
-) -> frozenset[Place]:
-    return frozenset().union(*(origins.get(address, frozenset()) for address in addresses))
 
 
 def _apart(args: tuple[Any, ...]) -> float | None:

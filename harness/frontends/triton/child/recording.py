@@ -503,10 +503,7 @@ class LaunchRecord(Record):
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-
-    @property
-    def first_stage(self) -> str:
-        return first_stage(self.function)
+    first_stage: str
 
     def compile(self) -> Any:
         grid = tuple(self.grid) if self.grid else (1,)
@@ -699,6 +696,7 @@ class LaunchRecorder(Recorder):
             function=function,
             args=_as_they_are(args),
             kwargs=_as_they_are(kwargs),
+            first_stage=first_stage(function),
             config=config,
             autotuned=tuning is not None,
             arguments=describe_arguments(function, args, kwargs),
@@ -784,6 +782,7 @@ class SourceRecord(Record):
 
     source: Any
     options: dict[str, Any]
+    first_stage: str
 
     @classmethod
     def of(cls, source: Any, options: dict[str, Any]) -> SourceRecord:
@@ -813,11 +812,8 @@ class SourceRecord(Record):
             arguments=[{"name": name, "type": str(kind)} for name, kind in signature],
             source=source,
             options=options,
+            first_stage=first_stage(source.fn),
         )
-
-    @property
-    def first_stage(self) -> str:
-        return first_stage(self.source.fn)
 
     def compile(self) -> Any:
         target = driver.active.get_current_target()

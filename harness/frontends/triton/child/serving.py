@@ -46,7 +46,7 @@ from harness.frontends.triton.child import generators, interpreting
 from harness.frontends.triton.child.answers import BACKEND, NAMESPACE, assemble_by
 from harness.frontends.triton.child.lazy_modules import leave_torch_unread
 from harness.frontends.triton.child.recording import LaunchRecorder, SourceRecord, grid_dims
-from harness.io.children.captures import leave, serve_captures
+from harness.io.children.captures import serve_captures
 from harness.io.children.definitions import Definitions, ExportError
 from harness.io.children.supervisor import Message
 
@@ -67,7 +67,7 @@ _MOST_PROGRAMS = 1024
 class _Session(recorded.RecordedSession):
     """One capture: what is compiled of it later sees the same pretended GPU."""
 
-    first = "capture"
+    first = next = "capture"
     has_values = True
 
     def settle(self, ask: Message) -> None:
@@ -116,7 +116,67 @@ class _Session(recorded.RecordedSession):
 
     def lower(self, record: Any, folder: Path, message: Message) -> None:
         with self.mode:
-            lower(record, folder, message)
+            super().lower(record, folder, message)
+
+    def lowered(self, record: Any, folder: Path, message: Message, result: dict[str, Any]) -> None:
+        """Compile a record; everything is left in `folder`.
+
+        Triton sees the `ptxas` of the message, or picks one. With `dump`, MLIR prints the module
+        before every pass; with `timing`, it and LLVM say what each takes. With `until`, it is over
+        once this stage has succeeded. `llvm` are options of the LLVM inside Triton; `without` are
+        places of MLIR passes that are left out.
+
+        `result` gets the `ptxas` and its `flags`, and seconds by stage; `is_past` where it was over
+        early; with `without`, `passes` are the names of all of them.
+        `cache/`: what Triton stored of each finished stage, also when a later one failed.
+        """
+        os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
+        if message.get("dump"):
+            os.environ["MLIR_ENABLE_DUMP"] = "1"
+        if message.get("timing"):
+            os.environ["MLIR_ENABLE_TIMING"] = os.environ["LLVM_ENABLE_TIMING"] = "1"
+        if ptxas := message["ptxas"]:
+            os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
+            # What the backend remembers is of the ptxas that it saw during the capture.
+            for value in NAMESPACE.values():
+                if callable(getattr(value, "cache_clear", None)):
+                    value.cache_clear()
+        progress = ProgressFile(folder, record.first_stage)
+        result |= {
+            "first_stage": record.first_stage,
+            "seconds": progress.stages,
+            "triton": importlib.metadata.version("triton"),
+        }
+
+        def note(command: list[str], _: Callable[..., Any]) -> None:
+            """In place of ptxas: note its command line without files, and leave an empty cubin."""
+            result["ptxas"], *words = map(str, command)
+            output = words.index("-o")
+            Path(words[output + 1]).write_bytes(b"")
+            flags = [*words[:output], *words[output + 2 :]]
+            result["flags"] = [word for word in flags if not word.endswith(".ptx")]
+
+        assemble_by(note)
+        _watch_stages(progress, message.get("until"))
+        if (without := message.get("without")) is not None:
+            result["passes"] = []
+            for name, value in list(NAMESPACE.items()):
+                if isinstance(value, types.ModuleType) and name in ("passes", "nvidia"):
+                    NAMESPACE[name] = _Passes(value, progress, result["passes"], set(without))
+        if message.get("until") == "llir":
+            # It is asked whether it can be lowered: what LLVM makes of it costs most of the time.
+            os.environ["DISABLE_LLVM_OPT"] = "1"
+        try:
+            if llvm := message.get("llvm"):
+                _tell_llvm(llvm)
+            result["metadata"] = _metadata(record.compile())
+        except _PastError:
+            result["is_past"] = True
+        finally:
+            result["stage"] = progress.stage
+
+    def described(self, error: BaseException, record: Any) -> dict[str, Any]:
+        return recorded.raised(error)
 
     def exported(self, record: Any) -> dict[str, Any]:
         with self.mode:
@@ -253,68 +313,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _plain(item) for name, item in value.items()}
     return str(value)
-
-
-def lower(record: Any, folder: Path, message: Message) -> None:
-    """Compile `record` in this (forked) process; everything is left in `folder`.
-
-    Triton sees the `ptxas` of the message, or picks one. With `dump`, MLIR prints the module
-    before every pass; with `timing`, it and LLVM say what each takes. With `until`, it is over once
-    this stage has succeeded. `llvm` are options of the LLVM inside Triton; `without` are places of
-    MLIR passes that are left out.
-
-    `result.json`: error or None, metadata, the `ptxas` and its `flags`, seconds by stage; `is_past`
-    where it was over early; with `without`, `passes` are the names of all of them.
-    `cache/`: what Triton stored of each finished stage, also when a later one failed.
-    """
-    os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
-    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
-    if message.get("dump"):
-        os.environ["MLIR_ENABLE_DUMP"] = "1"
-    if message.get("timing"):
-        os.environ["MLIR_ENABLE_TIMING"] = os.environ["LLVM_ENABLE_TIMING"] = "1"
-    if ptxas := message["ptxas"]:
-        os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
-        # What the backend remembers is of the ptxas that it saw during the capture.
-        for value in NAMESPACE.values():
-            if callable(getattr(value, "cache_clear", None)):
-                value.cache_clear()
-
-    progress = ProgressFile(folder, record.first_stage)
-    result: dict[str, Any] = {"error": None, "metadata": {}, "first_stage": record.first_stage}
-
-    def note(command: list[str], _: Callable[..., Any]) -> None:
-        """In place of ptxas: note its command line without files, and leave an empty cubin."""
-        result["ptxas"], *words = map(str, command)
-        output = words.index("-o")
-        Path(words[output + 1]).write_bytes(b"")
-        flags = [*words[:output], *words[output + 2 :]]
-        result["flags"] = [word for word in flags if not word.endswith(".ptx")]
-
-    assemble_by(note)
-    _watch_stages(progress, message.get("until"))
-    if (without := message.get("without")) is not None:
-        result["passes"] = []
-        for name, value in list(NAMESPACE.items()):
-            if isinstance(value, types.ModuleType) and name in ("passes", "nvidia"):
-                NAMESPACE[name] = _Passes(value, progress, result["passes"], set(without))
-    if message.get("until") == "llir":
-        # Whether it can be lowered at all is asked: what LLVM makes of it costs most of the time.
-        os.environ["DISABLE_LLVM_OPT"] = "1"
-    try:
-        if llvm := message.get("llvm"):
-            _tell_llvm(llvm)
-        result["metadata"] = _metadata(record.compile())
-    except _PastError:
-        result["is_past"] = True
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
-        result["error"] = recorded.raised(error)
-    result |= {
-        "stage": progress.stage,
-        "seconds": progress.stages,
-        "triton": importlib.metadata.version("triton"),
-    }
-    leave(result, folder)
 
 
 def _tell_llvm(options: list[str]) -> None:
