@@ -8,7 +8,6 @@ lowerings are kept by content.
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from msgspec import structs
 
 import harness
 import harness.io.children.enter
+from harness.frontends.assemble import read_stream
 from harness.frontends.base import CompileRequest, FrontEnd, Lowered, SourceForm
 from harness.frontends.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.cuda.compilers import tool_of
@@ -65,7 +65,6 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 
 # Where the sources lie; `LaunchCode.identity` says what they are.
 _SOURCES = frozenset({"file", "paths", "bare"})
-_MAX_LOG = 1 << 20
 _MOST_SOURCE = 1 << 20
 # Of the host's: its Python's settings, and a toolkit that is none of the compiler's.
 _NOT_OURS = ("PYTHON", "CUDA", "NVCC", "LD_LIBRARY_PATH")
@@ -122,18 +121,14 @@ class CapturedFrontEnd(FrontEnd):
         """The evidence that a job left in its folder."""
         # A result that was written before the process died is whole: it is renamed into place.
         result, progress = job.result or {}, job.progress or {}
-        error, log = result.get("error"), ""
-        with contextlib.suppress(FileNotFoundError), (job.folder / "stderr").open("rb") as file:
-            # The end of what it printed, which may be far more than fits our memory.
-            file.seek(max(os.fstat(file.fileno()).st_size - _MAX_LOG, 0))
-            log = file.read().decode(errors="replace")
+        error, log = result.get("error"), job.folder / "stderr"
         return Lowering(
             end=job.end,
             stage=str(result.get("stage") or progress.get("stage") or self.stages[0]),
             error=msgspec.convert(error, RaisedError) if error else None,
             metadata=result.get("metadata", {}),
             seconds=result.get("seconds") or progress.get("seconds") or {},
-            log=log,
+            log=read_stream(log) if log.is_file() else "",
             flags=tuple(result.get("flags", ())),
         )
 

@@ -253,14 +253,12 @@ class Supervisor:
         self.fork(message["id"], body, JobLimits.of(message), streams)
 
     def _kill_asked(self, message: Message) -> None:
-        job = self._jobs.get(message["id"])
-        if job:
+        if job := self._jobs.get(message["id"]):
             job.timed_out = bool(message.get("timed_out"))
             self._kill(job)
 
     def _count_alone_asked(self, message: Message) -> None:
-        job = self._jobs.get(message["id"])
-        if job:
+        if job := self._jobs.get(message["id"]):
             job.limits = replace(job.limits, with_descendants=False)
 
     def _kill(self, job: Job) -> None:

@@ -134,10 +134,22 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
             )
             opened.enter_context(chosen)
             opened.enter_context(_folder())
-            address = await opened.enter_async_context(_processes(count))
-        client, threads = await _connected(address, where)
+            threads = next(n for n in range(_MOST_THREADS, 0, -1) if count % n == 0)
+            address = await opened.enter_async_context(
+                distributed.LocalCluster(
+                    n_workers=count // threads,
+                    threads_per_worker=threads,
+                    processes=True,
+                    asynchronous=True,
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                    # Compilers are processes of their own, each with its own limit.
+                    memory_limit=None,
+                )
+            )
+        client, there = await _connected(address, where)
         opened.push_async_callback(client.close, timeout=_GOODBYE_SECONDS)
-        at_once = count or threads or 1
+        at_once = count or there or 1
         yield _DaskMachines(client=client, words=where, at_once=at_once, are_here=count is not None)
 
 
@@ -157,22 +169,6 @@ def _folder() -> Iterator[None]:
             yield
         finally:
             config["tempdir"] = before
-
-
-def _processes(count: int) -> LocalCluster:
-    from distributed import LocalCluster  # noqa: PLC0415
-
-    threads = next(n for n in range(_MOST_THREADS, 0, -1) if count % n == 0)
-    return LocalCluster(
-        n_workers=count // threads,
-        threads_per_worker=threads,
-        processes=True,
-        asynchronous=True,
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,
-        # Compilers are processes of their own, each with its own limit.
-        memory_limit=None,
-    )
 
 
 async def _connected(address: str | LocalCluster, where: str) -> tuple[Client, int]:

@@ -104,7 +104,19 @@ def compiler_in(toolchain: Toolchain) -> Compiler:
 def _planned(declared: Environment, shared: tuple[SharedPackage, ...]) -> Toolchain:
     """The marker, but for what only the finished environment tells."""
     own, *partners = declared.pins
-    digest = _digest(declared, shared)
+    # All that decides what the environment holds.
+    parts = {
+        "rule": _RULE,
+        "pins": list(map(str, declared.pins)),
+        "python": declared.python
+        or [sys.version, sysconfig.get_config_var("SOABI"), sys.base_prefix],
+        "platform": sysconfig.get_platform(),
+        "imports": declared.imports,
+        "shared": [
+            [str(package), package.record, *map(str, package.entries)] for package in shared
+        ],
+    }
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return Toolchain(
         kind=declared.kind,
         version=declared.version,
@@ -120,22 +132,6 @@ def _planned(declared: Environment, shared: tuple[SharedPackage, ...]) -> Toolch
         environment=f"e{digest[:12]}",
         installed="",
     )
-
-
-def _digest(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
-    """A hash of all that decides what the environment holds."""
-    same = declared.python or [sys.version, sysconfig.get_config_var("SOABI"), sys.base_prefix]
-    parts = {
-        "rule": _RULE,
-        "pins": list(map(str, declared.pins)),
-        "python": same,
-        "platform": sysconfig.get_platform(),
-        "imports": declared.imports,
-        "shared": [
-            [str(package), package.record, *map(str, package.entries)] for package in shared
-        ],
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def probe_environment(toolchain: Toolchain, folder: Path) -> str:

@@ -83,7 +83,7 @@ class Toolchain(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> Path:
         """Its folder."""
-        return toolchain_folder(self.folder or self.name)
+        return toolchains_root() / (self.folder or self.name)
 
 
 def folder_name(kind: str, version: object, filename: str) -> str:
@@ -124,18 +124,13 @@ def list_folders() -> list[str]:
     return [name for name in names if NAME.fullmatch(name)]
 
 
-def toolchain_folder(name: str) -> Path:
-    """The folder of the toolchain of that name (`ptxas-13.1.115`), installed or not."""
-    return toolchains_root() / name
-
-
 def read_toolchain(name: str) -> Toolchain | None:
     """What is installed in the folder of that name; None if nothing is.
 
     Raises:
         StorageError: its marker is damaged or cannot be read.
     """
-    path = toolchain_folder(name) / MARKER
+    path = toolchains_root() / name / MARKER
     try:
         toolchain = msgspec.json.decode(path.read_bytes(), type=Toolchain)
         Version(toolchain.version)
@@ -312,7 +307,7 @@ def remove(name: str) -> None:
     """
     _parts_of(name)
     # By the folder's name first: the marker in it may be damaged.
-    folders = (toolchain_folder(place) for place in (f"{name}-{this_python()}", name))
+    folders = (toolchains_root() / place for place in (f"{name}-{this_python()}", name))
     folder = next((place for place in folders if place.exists()), None)
     remove_folder(folder or _require(name).path, marker=MARKER)
 
