@@ -80,23 +80,12 @@ _ELSEWHERE = frozenset(
     }
 )
 NO_KNOBS = frozenset(
-    {
-        "TRITON_CACHE_DIR",
-        "TRITON_OVERRIDE_ARCH",
-        "TRITON_CACHE_AUTOTUNING",
-        "TRITON_CACHE_MANAGER",
-        "TRITON_HOME",
-        "TRITON_DUMP_DIR",
-        "TRITON_KERNEL_DUMP",
-        "TRITON_KERNEL_OVERRIDE",
-        "TRITON_OVERRIDE_DIR",
-        "TRITON_REMOTE_CACHE_BACKEND",
-        "TRITON_INTERPRET",
-        "TRITON_PTXAS_PATH",
-        "TRITON_PTXAS_BLACKWELL_PATH",
-        "TRITON_ALWAYS_COMPILE",
-        "TRITON_STORE_BINARY_ONLY",
-    }
+    f"TRITON_{name}"
+    for name in (
+        *("CACHE_DIR", "CACHE_AUTOTUNING", "CACHE_MANAGER", "REMOTE_CACHE_BACKEND", "HOME"),
+        *("DUMP_DIR", "KERNEL_DUMP", "KERNEL_OVERRIDE", "OVERRIDE_DIR", "OVERRIDE_ARCH"),
+        *("PTXAS_PATH", "PTXAS_BLACKWELL_PATH", "INTERPRET", "ALWAYS_COMPILE", "STORE_BINARY_ONLY"),
+    )
 )
 """Settings that we decide ourselves: children never see the user's.
 

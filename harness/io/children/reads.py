@@ -30,14 +30,7 @@ from harness.io.children.read_facts import (
 
 # Imported by torch, late and by the hundred; none of them can change a launch.
 _TORCH_NEEDS = (
-    "filelock",
-    "fsspec",
-    "jinja2",
-    "markupsafe",
-    "mpmath",
-    "networkx",
-    "numpy",
-    "sympy",
+    *("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "numpy", "sympy"),
 )
 _SYSTEM = ("/proc/", "/sys/", "/dev/")
 # These modules of the standard library start processes to learn about the machine.
