@@ -15,10 +15,10 @@ import os
 import signal
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ from harness.io.children.supervisor import Message, Supervisor, connect, redirec
 
 LIMIT = 5000
 """Records that are kept of one capture."""
+raised = partial(describe_error, most=100_000)
+"""Describes what a compiler raised, at length: it may print its IR."""
 # What only a GPU could answer is not a fault of the kernel.
 OURS = (NeedsValuesError, UnknownFactError)
 # What may end a capture that has something: facts that are not there, time that is up, files that
@@ -255,16 +257,6 @@ def asked_configs(injected: Injected, *names: str) -> Any:
         ),
         None,
     )
-
-
-def raised(error: BaseException) -> dict[str, Any]:
-    """What a compiler raised, at length."""
-    return {
-        "type": type(error).__name__,
-        "kinds": [kind.__name__ for kind in type(error).__mro__],
-        "message": str(error)[:100_000],
-        "traceback": "".join(traceback.format_exception(error))[-100_000:],
-    }
 
 
 class RecordedSession:

@@ -249,8 +249,11 @@ def stand_aside(ask: Mapping[str, Any]) -> None:
     os.chdir(Path(ask["file"]).parent)
 
 
-def describe_error(error: BaseException, file: str) -> dict[str, Any]:
-    """What the launch code raised, and at which of its lines."""
+def describe_error(error: BaseException, file: str = "", *, most: int = 10_000) -> dict[str, Any]:
+    """What the launch code in a file, or a compiler, raised, and at which line of the file.
+
+    The message has at most so many characters, and the traceback twice as many.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     if isinstance(error, SyntaxError) and error.filename == file:
@@ -258,9 +261,9 @@ def describe_error(error: BaseException, file: str) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "kinds": [kind.__name__ for kind in type(error).__mro__],
-        "message": _message(error)[:10_000],
-        "line": lines[-1] if lines else getattr(error, "line", None),
-        "traceback": "".join(traceback.format_exception(error))[-20_000:],
+        "message": _message(error)[:most],
+        "line": lines[-1] if lines else error.line if isinstance(error, TimeUpError) else None,
+        "traceback": "".join(traceback.format_exception(error))[-2 * most :],
     }
 
 

@@ -64,13 +64,6 @@ _DAMAGE = (
 )
 
 
-class ArchiveLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much an archive may unpack to: bytes of all files together, and entries."""
-
-    size: int = 2 << 30
-    entries: int = 100_000
-
-
 _Entries = Iterable[tuple[tarfile.TarInfo, Callable[[], IO[bytes] | None]]]
 """The members of an archive, and what opens each of them; those of a zip file as of a tar file."""
 
@@ -104,23 +97,24 @@ def _folder_of(name: str, version: Version, digest: str) -> Path:
     return cache_dir() / "sources" / f"{name}-{version}-{digest[:8]}"
 
 
-def unpack(archive: Path, folder: Path, *, limits: ArchiveLimits | None = None) -> None:
+def unpack(archive: Path, folder: Path, *, size: int = 2 << 30, entries: int = 100_000) -> None:
     """Unpack a .tar.gz, .zip or .whl into `folder`, which must be new.
+
+    All its files together may have `size` bytes, and there may be so many `entries`.
 
     Raises:
         IntegrityError: the archive is damaged, hostile or too large.
         OSError: the disk refuses.
     """
     folder.mkdir()
-    limits = limits or ArchiveLimits()
     try:
         if archive.suffix in {".zip", ".whl"}:
             with zipfile.ZipFile(archive) as zipped:
-                _write_all(archive.name, _in_zip(zipped), folder, limits)
+                _write_all(archive.name, _in_zip(zipped), folder, size, entries)
         else:
             with tarfile.open(archive, "r:gz") as tar:
                 members = ((member, partial(tar.extractfile, member)) for member in tar)
-                _write_all(archive.name, members, folder, limits)
+                _write_all(archive.name, members, folder, size, entries)
     except _DAMAGE as error:
         raise IntegrityError(
             f"{archive.name} is damaged ({error}); fetch it again or pin another file"
@@ -186,12 +180,11 @@ def _fill(name: str, version: Version, sha256: str, folder: Path, *, wheel: bool
     return msgspec.json.format(msgspec.json.encode({**source, "sha256": release.sha256}))
 
 
-def _write_all(name: str, entries: _Entries, folder: Path, limits: ArchiveLimits) -> None:
+def _write_all(name: str, members: _Entries, folder: Path, room: int, most: int) -> None:
     links: dict[PurePosixPath, tarfile.TarInfo] = {}
-    room = limits.size
-    for count, (entry, open_it) in enumerate(entries, start=1):
-        if count > limits.entries:
-            raise _refused(name, entry, f"more than {limits.entries} entries")
+    for count, (entry, open_it) in enumerate(members, start=1):
+        if count > most:
+            raise _refused(name, entry, f"more than {most} entries")
         # Where the entry goes, relative to the root; every way out is refused here.
         place = PurePosixPath(entry.name)
         if place.is_absolute() or ".." in place.parts or "\\" in entry.name or "\0" in entry.name:

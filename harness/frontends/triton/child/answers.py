@@ -49,10 +49,7 @@ def assemble_by(assemble: Callable[[list[str], Callable[..., Any]], Any]) -> Non
         start = partial(subprocess.run, command, *args, **kwargs)
         return assemble(command, start) if "-o" in command else start()
 
-    names = {
-        name: getattr(subprocess, name) for name in dir(subprocess) if not name.startswith("__")
-    }
-    NAMESPACE["subprocess"] = types.SimpleNamespace(**{**names, "run": run})
+    NAMESPACE["subprocess"] = types.SimpleNamespace(**{**vars(subprocess), "run": run})
 
 
 class NotCompiledError(AttributeError):

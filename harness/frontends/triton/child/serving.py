@@ -170,7 +170,8 @@ class _Session(recorded.RecordedSession):
             if llvm := message.get("llvm"):
                 _tell_llvm(llvm)
             result["metadata"] = _metadata(record.compile())
-        except _PastError:
+        except recorded.CaughtError:
+            # The last stage that is asked for has succeeded.
             result["is_past"] = True
         finally:
             result["stage"] = progress.stage
@@ -249,10 +250,6 @@ class ProgressFile:
         self._path.write_text(dumps({"stage": stage, "seconds": self.stages}))
 
 
-class _PastError(Exception):
-    """The last stage that is asked for has succeeded."""
-
-
 def _watch_stages(progress: ProgressFile, until: str | None) -> None:
     original = BACKEND.add_stages
 
@@ -263,7 +260,7 @@ def _watch_stages(progress: ProgressFile, until: str | None) -> None:
             result = function(source, metadata)
             progress.stages[name] = time.perf_counter() - started
             if name == until:
-                raise _PastError
+                raise recorded.CaughtError
             return result
 
         return stage

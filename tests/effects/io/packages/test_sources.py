@@ -9,7 +9,7 @@ import pytest
 from local_index import LocalIndex, Served, link, tar, wheel
 
 from harness.io.packages import archives as sources
-from harness.io.packages.archives import ArchiveLimits, fetch_sdist, fetch_wheel, unpack
+from harness.io.packages.archives import fetch_sdist, fetch_wheel, unpack
 from harness.values.errors import InfrastructureError, IntegrityError, OfflineError, UsageError
 
 if TYPE_CHECKING:
@@ -190,13 +190,13 @@ def test_executable_bit_is_kept_and_no_other(tmp_path: Path) -> None:
     assert (tmp_path / "out/run").stat().st_mode & 0o7777 == 0o755
 
 
-@pytest.mark.parametrize("limits", [ArchiveLimits(size=100), ArchiveLimits(entries=2)])
-def test_limits(tmp_path: Path, limits: ArchiveLimits) -> None:
+@pytest.mark.parametrize("limits", [{"size": 100}, {"entries": 2}])
+def test_limits(tmp_path: Path, limits: dict[str, int]) -> None:
     path = tmp_path / "demo.tar.gz"
     path.write_bytes(tar({f"f{each}": "0" * 40 for each in range(3)}))
     with pytest.raises(IntegrityError, match="more than"):
-        unpack(path, tmp_path / "out", limits=limits)
-    unpack(path, tmp_path / "ok", limits=ArchiveLimits(size=120, entries=3))
+        unpack(path, tmp_path / "out", **limits)
+    unpack(path, tmp_path / "ok", size=120, entries=3)
 
 
 def test_hash_is_that_of_the_file(sdist: Served) -> None:
