@@ -194,19 +194,19 @@ class LaunchSessions(Sessions):
         self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
     async def _server(self, compiler: Compiler) -> Peer:
-        return await shared(self._servers, compiler, lambda: self._start_server(compiler))
+        async def start() -> Peer:
+            require_confinement()
+            folder = self._hub.new_folder("server")
+            argv, env = self._program(compiler)
+            try:
+                peer = await self._hub.spawn(argv, env=env, log=folder / "log")
+            except InfrastructureError as error:
+                raise InfrastructureError(f"{compiler.name}: {error}") from error
+            if await peer.event() is None:
+                raise InfrastructureError(f"{compiler.name}: its process ended at once")
+            return peer
 
-    async def _start_server(self, compiler: Compiler) -> Peer:
-        require_confinement()
-        folder = self._hub.new_folder("server")
-        argv, env = self._program(compiler)
-        try:
-            peer = await self._hub.spawn(argv, env=env, log=folder / "log")
-        except InfrastructureError as error:
-            raise InfrastructureError(f"{compiler.name}: {error}") from error
-        if await peer.event() is None:
-            raise InfrastructureError(f"{compiler.name}: its process ended at once")
-        return peer
+        return await shared(self._servers, compiler, start)
 
     async def capture(self, key: str, compiler: Compiler, request: CaptureRequest) -> Capture:
         """The launches of a request; the session stays open under `key` for `lower`.

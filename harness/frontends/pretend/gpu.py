@@ -136,9 +136,7 @@ _EMPTIES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_
 
 
 def _is_cuda_device(value: object) -> bool:
-    if isinstance(value, torch.device):
-        return str(value).startswith("cuda")
-    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+    return isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
 
 
 class _Backing:

@@ -23,8 +23,16 @@ from json import dumps, loads
 from typing import Any
 
 from harness.io.children.confine import confine, hide
-from harness.io.children.families import Families, resident
-from harness.io.children.jobs import FILES, Job, JobLimits, is_full, open_pidfd, written
+from harness.io.children.jobs import (
+    FILES,
+    Families,
+    Job,
+    JobLimits,
+    is_full,
+    open_pidfd,
+    resident,
+    written,
+)
 
 Message = dict[str, Any]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED, TRITON
@@ -23,10 +23,7 @@ _OF_DISTRIBUTION = re.compile(r"\s*([A-Za-z](?:[\w.-]*[A-Za-z0-9])?)\s*([<>=!~].
 
 def exact_version(spec: str) -> Version | None:
     """The one version that `13.1.115` or `==13.1.115` names; None for a range or `latest`."""
-    try:
-        return Version(spec.strip().removeprefix("=="))
-    except ValueError:  # of a number with thousands of digits, too
-        return None
+    return parse_version(spec.strip().removeprefix("=="))
 
 
 # A Triton of another distribution than its own carries that one's name as the local label of its
@@ -144,7 +141,7 @@ def parse_version(text: str | None) -> Version | None:
     """The version that a text names; None for what is not a version."""
     try:
         return Version(text or "")
-    except InvalidVersion:
+    except ValueError:  # of a number with thousands of digits, too
         return None
 
 

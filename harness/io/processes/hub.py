@@ -68,7 +68,16 @@ class Peer:
     async def _listen(self) -> None:
         try:
             while line := await self._reader.readline():
-                self._hear(msgspec.json.decode(line, type=dict[str, Any]))
+                message = msgspec.json.decode(line, type=dict[str, Any])
+                if "end" in message:
+                    ended = msgspec.convert(message, JobEnd)
+                    future = self._jobs.pop(ended.id, None)
+                    if future and not future.done():
+                        future.set_result(ended)
+                elif self._events.qsize() < _UNREAD_EVENTS:
+                    self._events.put_nowait(message)
+                else:
+                    raise ValueError
         except (ConnectionError, ValueError):
             # A child that dies in the middle of a message, or sends nonsense, is gone: what runs
             # in it may be launch code, which can do as it likes with what it inherits.
@@ -79,22 +88,6 @@ class Peer:
                 if not future.done():
                     future.set_exception(PeerGoneError())
             self._jobs.clear()
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        """Pass one message on.
-
-        Raises:
-            ValueError: none of our children says this.
-        """
-        if "end" in message:
-            ended = msgspec.convert(message, JobEnd)
-            future = self._jobs.pop(ended.id, None)
-            if future and not future.done():
-                future.set_result(ended)
-        elif self._events.qsize() < _UNREAD_EVENTS:
-            self._events.put_nowait(message)
-        else:
-            raise ValueError
 
     @property
     def gone(self) -> bool:

@@ -254,16 +254,9 @@ _NARROW_BITS = 16
 class Distance(NamedTuple):
     """How far one tensor is from another: the measures of `harness.run.comparing`, in torch.
 
-    rel_err: `||a - b|| / ||b||`, Euclidean norms over all elements: the error as a whole.
-    stable_max_rel: `max |a - b| / (|b| + rms(b))`, where `rms` is the root of the mean square: the
-        worst element, judged against the tensor's own scale so that values near zero do not count
-        for more than they are.
-    bad_frac: the share of elements with `|a - b| > tolerance * (|b| + rms(b))`.
-    unequal, within_1e_3, within_1_percent: the shares of elements that differ at all, and with
-        `|a - b|` of at most 0.001, and of at most `|b| / 100`.
-
-    A NaN or an infinity agrees with the same one at the same place, and with nothing else: it makes
-    its element bad and `rel_err` and `stable_max_rel` infinite.
+    `bad_frac` is the share of elements with `|a - b| > tolerance * (|b| + rms(b))`, where `rms` is
+    the root of the mean square. A NaN or an infinity that does not agree makes its element bad, and
+    `rel_err` and `stable_max_rel` infinite.
     """
 
     rel_err: float

@@ -212,16 +212,6 @@ def grid_dims(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid
     return [operator.index(size) for size in grid]
 
 
-def describe_views(arguments: Mapping[str, Any], constexprs: set[str]) -> dict[str, Any]:
-    """Arguments as `Snapshots.take` describes them, and the bytes of each storage behind them.
-
-    For tensors without values: nothing is read.
-    """
-    storages = storages_of(arguments.values())
-    described = describe_values(arguments, constexprs, storages)
-    return {"views": described, "storages": [int(storage.nbytes()) for storage in storages]}
-
-
 def storages_of(values: Any) -> list[Any]:
     """The storages behind arguments, each once, in the order in which they first appear."""
     storages: dict[int, Any] = {}
@@ -710,7 +700,11 @@ class LaunchRecorder(Recorder):
             record.grid = grid_dims(function, args, kwargs, grid)
             # Nothing where torch does not tell them of these tensors.
             with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, AttributeError):
-                record.views = describe_views(values, constexprs_of(function))
+                storages = storages_of(values.values())
+                record.views = {
+                    "views": describe_values(values, constexprs_of(function), storages),
+                    "storages": [int(storage.nbytes()) for storage in storages],
+                }
             record.suspect = suspicion(function.fn, values)
         return record
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from harness.io.children.families import Families
+from harness.io.children.jobs import Families
 
 # 10 has a thread 11, which started 30; 20 started 40. 50 is somebody else's.
 CHILDREN = {(10, 10): "20 ", (10, 11): "30 ", (20, 20): "40 ", (50, 50): "60 "}
