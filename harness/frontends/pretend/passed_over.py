@@ -197,11 +197,11 @@ class _NotBuilt:
         return call
 
 
-def _build_none(module: Any) -> None:
-    module.load = module.load_inline = _NotBuilt
-
-
-ADAPTED: dict[str, Callable[[Any], None]] = {"torch.utils.cpp_extension": _build_none}
+ADAPTED: dict[str, Callable[[types.ModuleType], None]] = {
+    "torch.utils.cpp_extension": lambda built: vars(built).update(
+        load=_NotBuilt, load_inline=_NotBuilt
+    )
+}
 """Modules that are changed once they have run, by their names."""
 
 

@@ -13,11 +13,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 
 # The package index that is asked: its address, its client, and what its errors are called.
+
+T = TypeVar("T")
 
 VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 TIMEOUTS = (10.0, 30.0)
@@ -120,43 +122,58 @@ def download(release: Release, path: Path, *, limit: int) -> None:
             f"{release.filename} is not in the cache and TRIAGE_OFFLINE forbids fetching it; "
             "unset TRIAGE_OFFLINE once"
         )
-    failure: requests.RequestException | None = None
+    try:
+        digest = _asked(lambda client: _fetch(client, release, path, limit))
+    except requests.HTTPError as error:
+        raise InfrastructureError(
+            f"the package index refuses {release.filename} with {_reason(error)}; try later"
+        ) from error
+    except requests.RequestException as error:
+        raise OfflineError(
+            f"cannot download {release.filename}: {_reason(error)}; check the network and try again"
+        ) from error
+    except OSError as error:
+        raise storage_error(error, path, "write") from error
+    if digest != release.sha256:
+        raise IntegrityError(
+            f"{release.filename} was downloaded with sha256 {digest}, not {release.sha256}; "
+            "the index or a proxy changed it: do not use it"
+        )
+
+
+def _asked(ask: Callable[[pypi_simple.PyPISimple], T]) -> T:
+    """What the index answers, which is asked again where it does not.
+
+    Raises:
+        requests.RequestException: it does not answer, or refuses: asking again gives the same.
+    """
+    import requests  # noqa: PLC0415 - takes 0.2 s
+
+    failure: requests.RequestException
     for _ in range(ATTEMPTS):
         try:
-            digest = _fetch(release, path, limit)
-        except requests.HTTPError as error:
-            raise InfrastructureError(
-                f"the package index refuses {release.filename} with {_reason(error)}; try later"
-            ) from error
+            with _open_client() as client:
+                return ask(client)
         except requests.RequestException as error:
             failure = error
-            continue
-        except OSError as error:
-            raise storage_error(error, path, "write") from error
-        if digest != release.sha256:
-            raise IntegrityError(
-                f"{release.filename} was downloaded with sha256 {digest}, not {release.sha256}; "
-                "the index or a proxy changed it: do not use it"
-            )
-        return
-    assert failure is not None
-    raise OfflineError(
-        f"cannot download {release.filename}: {_reason(failure)}; check the network and try again"
-    ) from failure
+            if error.response is not None and error.response.status_code < _SERVER_ERROR:
+                break
+    raise failure
 
 
-def _fetch(release: Release, path: Path, limit: int) -> str:
+def _fetch(client: pypi_simple.PyPISimple, release: Release, path: Path, limit: int) -> str:
     digest = hashlib.sha256()
     received = 0
+    index, file = urlsplit(endpoint_setting() or ""), urlsplit(release.url)
+    is_there = (index.hostname, index.port) == (file.hostname, file.port)
+    login = (
+        (index.username, index.password or "") if index.username is not None and is_there else None
+    )
+    # Some servers else send a .tar.gz as compressed text, which is unpacked on the way.
+    headers = {"Accept-Encoding": "identity"}
     with (
-        _open_client() as client,
         client.s.get(
-            release.url,
-            stream=True,
-            timeout=TIMEOUTS,
-            auth=_login(release),
-            # Some servers else send a .tar.gz as compressed text, which is unpacked on the way.
-            headers={"Accept-Encoding": "identity"},
+            release.url, stream=True, timeout=TIMEOUTS, auth=login, headers=headers
         ) as answer,
         path.open("wb") as stream,
     ):
@@ -170,13 +187,6 @@ def _fetch(release: Release, path: Path, limit: int) -> str:
             digest.update(block)
             stream.write(block)
     return digest.hexdigest()
-
-
-def _login(release: Release) -> tuple[str, str] | None:
-    index, file = urlsplit(endpoint_setting() or ""), urlsplit(release.url)
-    if index.username is None or (index.hostname, index.port) != (file.hostname, file.port):
-        return None
-    return index.username, index.password or ""
 
 
 _LOG = logging.getLogger(__name__)
@@ -354,50 +364,41 @@ def _ask(name: str) -> _Listing:
     import pypi_simple  # noqa: PLC0415 - brings in requests: 0.3 s
     import requests  # noqa: PLC0415
 
-    failure: requests.RequestException | None = None
-    for _ in range(ATTEMPTS):
-        try:
-            with _open_client() as client:
-                page = client.get_project_page(name, timeout=TIMEOUTS)
-        except pypi_simple.NoSuchProjectError:
-            # Remembered like any other answer: ptxas is looked for in several projects.
-            return _Listing(fetched=time.time(), files=[])
-        except (
-            pypi_simple.UnsupportedContentTypeError,
-            pypi_simple.UnsupportedRepoVersionError,
-            ValueError,
-        ) as error:
-            raise InfrastructureError(
-                f"the package index answers for {name} in no known format; check {VARIABLES[0]}"
-            ) from error
-        except requests.RequestException as error:
-            failure = error
-            # Of an answer that refuses, asking again gives the same.
-            if error.response is not None and error.response.status_code < _SERVER_ERROR:
-                break
-            continue
-        releases = [
-            Release(
-                name=name,
-                version=version,
-                filename=package.filename,
-                url=package.url,
-                sha256=package.digests["sha256"].lower(),
-                requires_python=package.requires_python,
-                yanked=package.is_yanked,
-                size=package.size,
-                uploaded=str(package.upload_time)[:10] if package.upload_time else None,
-            )
-            for package in page.packages
-            if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests
-            if (version := _version_in(package.filename))
-        ]
-        return _Listing(fetched=time.time(), files=releases)
-    assert failure is not None
-    raise OfflineError(
-        f"the package index does not answer for {name}: {_reason(failure)}; "
-        f"check the network and {VARIABLES[0]}"
-    ) from failure
+    try:
+        page = _asked(lambda client: client.get_project_page(name, timeout=TIMEOUTS))
+    except pypi_simple.NoSuchProjectError:
+        # Remembered like any other answer: ptxas is looked for in several projects.
+        return _Listing(fetched=time.time(), files=[])
+    except (
+        pypi_simple.UnsupportedContentTypeError,
+        pypi_simple.UnsupportedRepoVersionError,
+        ValueError,
+    ) as error:
+        raise InfrastructureError(
+            f"the package index answers for {name} in no known format; check {VARIABLES[0]}"
+        ) from error
+    except requests.RequestException as error:
+        raise OfflineError(
+            f"the package index does not answer for {name}: {_reason(error)}; "
+            f"check the network and {VARIABLES[0]}"
+        ) from error
+    releases = [
+        Release(
+            name=name,
+            version=version,
+            filename=package.filename,
+            url=package.url,
+            sha256=package.digests["sha256"].lower(),
+            requires_python=package.requires_python,
+            yanked=package.is_yanked,
+            size=package.size,
+            uploaded=str(package.upload_time)[:10] if package.upload_time else None,
+        )
+        for package in page.packages
+        if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests
+        if (version := _version_in(package.filename))
+    ]
+    return _Listing(fetched=time.time(), files=releases)
 
 
 def _version_in(filename: str) -> Version | None:

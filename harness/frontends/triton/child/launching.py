@@ -256,8 +256,11 @@ class HandedLaunches:
             launch.values = f"{launch.values}; {outcome['error'] or 'interpreted'}"
             launch.is_whole = not outcome["error"]
             names = [f"{buffer['sha256']}.bin" for buffer in outcome["buffers"]]
-        for storage, name in zip(storages, names, strict=False):
-            _load(storage, self.folder / name)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            for storage, name in zip(storages, names, strict=False):
+                if data := bytearray((self.folder / name).read_bytes()):
+                    values = torch.frombuffer(data, dtype=torch.uint8)
+                    torch.empty(0, dtype=torch.uint8).set_(storage).copy_(values)
         launch.results = [name.removesuffix(".bin") for name in names]
         before = [buffer["sha256"] for buffer in launch.variants[launch.variant]["buffers"]]
         pairs = list(zip(before, launch.results, strict=False))
@@ -357,14 +360,6 @@ def _only(programs: Sequence[int], grid: Sequence[int]) -> tuple[int]:
     interpreter_builder.set_grid_dim = lambda *_: set_sizes(*grid)
     interpreter_builder.set_grid_idx = place
     return (len(programs),)
-
-
-def _load(storage: Any, path: Path) -> None:
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-        data = bytearray(path.read_bytes())
-        if data:
-            values = torch.frombuffer(data, dtype=torch.uint8)
-            torch.empty(0, dtype=torch.uint8).set_(storage).copy_(values)
 
 
 def main(place: str) -> None:

@@ -131,11 +131,6 @@ class _Basic:
         return getattr(_real(_SYMBOLS, "Basic"), name)
 
 
-def _equal(left: Any, right: Any) -> bool:
-    # A shape equals a list of the same sizes.
-    return bool(list(left) == list(right) if isinstance(left, tuple | list) else left == right)
-
-
 # What functions for symbols say of plain truths, and of plain sizes; the same in all versions.
 _OF_TRUTHS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), bool),
@@ -147,7 +142,8 @@ _OF_SIZES: dict[str, Callable[..., Any]] = {
     "guarding_hint_or_throw": lambda size: size,
     "has_guarding_hint": lambda _: True,
     "is_nested_int": lambda _: False,
-    "sym_eq": _equal,
+    # A shape equals a list of the same sizes.
+    "sym_eq": lambda a, b: bool(list(a) == list(b) if isinstance(a, tuple | list) else a == b),
 }
 
 
