@@ -282,7 +282,7 @@ class CapturedFrontEnd(FrontEnd):
         return self._cells(place, captured)
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
-        if not (has_launch_code(place.selection.repro) and self.is_there(place.compiler)):
+        if not (has_launch_code(place.selection.repro) and is_installed(place.compiler)):
             return None
         code, compiler = self._code(place), place.compiler
         request = self._request(code, place.target, compiler)
@@ -292,10 +292,6 @@ class CapturedFrontEnd(FrontEnd):
             return None
         captured = CapturedLaunch(capture=stored, compiler=compiler, request=request)
         return self._cells(place, captured)
-
-    def is_there(self, compiler: Compiler) -> bool:
-        """Whether a compiler is installed, and not only planned."""
-        return is_installed(compiler)
 
     def _code(self, place: CapturePlace) -> LaunchCode:
         launch = place.launch

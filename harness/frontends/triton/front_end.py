@@ -174,9 +174,6 @@ class _TritonFrontEnd(CapturedFrontEnd):
     def default(self) -> Compiler:
         return installed_triton()
 
-    def is_there(self, compiler: Compiler) -> bool:
-        return True
-
     def own_disassembler(self, compiler: Compiler) -> Tool | None:
         return bundled_nvdisasm(compiler)
 

@@ -80,8 +80,8 @@ def planned_environment(declared: Environment) -> Compiler:
 
 
 def is_installed(compiler: Compiler) -> bool:
-    """Whether the environment of a compiler is there, and not only planned."""
-    return compiler.python is not None and compiler.python.exists()
+    """Whether the environment of a compiler, if it has its own, is there, and not only planned."""
+    return compiler.python is None or compiler.python.exists()
 
 
 def environments_of(kind: str) -> list[Toolchain]:

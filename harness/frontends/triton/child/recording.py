@@ -4,7 +4,6 @@ Triton's own `Autotuner`, `Heuristics` and pruning functions run as they are; on
 replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the call). Launch code
 that launches nothing may ask Triton's compiler itself: `triton.compile(source)` is noted, too. That
 is how a reproducer is written that needs neither a GPU nor torch.
-
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
