@@ -17,16 +17,15 @@ from gpu_emulator.ptx.text.facts import opcodes, writes_outside
 from harness.frontends.base import CompileRequest
 from harness.frontends.captured_front_end import FileForm
 from harness.frontends.one_file import (
-    LINE,
     commas,
     entries_of,
-    filled,
     mapping_lines,
     must_be,
     quoted,
     spelled_node,
     spelled_words,
     texts_of,
+    wrapped,
 )
 from harness.frontends.readings import PtxReading, read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
@@ -224,22 +223,11 @@ def _attributes(launch: FileLaunch) -> Iterator[str]:
         yield from [] if is_one else ["    **{"]
         indent = " " * (4 if is_one else 8)
         yield f"{indent}({launch.kernel}.arg_names.index(name),): {words}"
-        yield from _loop(names, indent)
+        strings = [f'"{name}"' for name in names]
+        yield from wrapped(f"{indent}for name in [", strings, "]")
         yield from [] if is_one else ["    },"]
     yield from (f"    {_path(launch, path)}: {words}," for path, words in nested.items())
     yield "}"
-
-
-def _loop(names: Sequence[str], indent: str) -> Iterator[str]:
-    """The end of a comprehension over names of arguments."""
-    strings = [f'"{name}"' for name in names]
-    line = f"{indent}for name in [{', '.join(strings)}]"
-    if len(line) <= LINE - 4:
-        yield line
-        return
-    yield f"{indent}for name in ["
-    yield from filled(strings, f"{indent}    ")
-    yield f"{indent}]"
 
 
 def _read_path(key: ast.expr) -> Path:

@@ -93,11 +93,9 @@ class ReadsWatch(importlib.abc.MetaPathFinder):
         self._own = _below(own)
         self._given = _initial_environment()
         self._loaded = frozenset(sys.modules)
-        self._variables: dict[str, str | None] = {}
+        kinds = ("variables", "files", "kinds", "folders")
+        self._facts: dict[str, dict[str, str | None]] = {kind: {} for kind in kinds}
         self._environment: str | None = None
-        self._files: dict[str, str | None] = {}
-        self._kinds: dict[str, str | None] = {}
-        self._folders: dict[str, str | None] = {}
         self._modules: dict[tuple[str, ...], set[str]] = {}
         self._unseen: set[str] = set()
         # Files and variables: what is read of them is the launch code's own.
@@ -125,14 +123,11 @@ class ReadsWatch(importlib.abc.MetaPathFinder):
                 continue
             path = _path_of(file) if isinstance(file, str) else None
             if path and self._is_input(path):
-                self._note(self._files, path, file_fact)
+                self._note("files", path, file_fact)
         self._is_active = False
         return {
-            "variables": self._variables,
+            **self._facts,
             "environment": self._environment,
-            "files": self._files,
-            "kinds": self._kinds,
-            "folders": self._folders,
             "modules": [
                 {"path": path, "found": {name: module_origin(name, path) for name in sorted(names)}}
                 for path, names in self._modules.items()
@@ -149,7 +144,7 @@ class ReadsWatch(importlib.abc.MetaPathFinder):
             return
         value = self._given.get(name)
         if value is None or not f"{value}/".startswith(self._own):
-            self._note(self._variables, name, lambda _: value_fact(value))
+            self._note("variables", name, lambda _: value_fact(value))
 
     def see_all_variables(self) -> None:
         """The names of all variables are read."""
@@ -183,7 +178,7 @@ class ReadsWatch(importlib.abc.MetaPathFinder):
         elif event in _LISTINGS:
             name = _path_of("." if args[0] is None else args[0])
             if name and not _is_import() and self._is_input(f"{name}/"):
-                self._note(self._folders, name, folder_fact)
+                self._note("folders", name, folder_fact)
         elif event == "os.mkdir":
             name = _path_of(args[0])
             if name and self._fact(kind_fact, name) is None:
@@ -205,22 +200,21 @@ class ReadsWatch(importlib.abc.MetaPathFinder):
         if flags & os.O_ACCMODE == os.O_WRONLY or flags & (os.O_TRUNC | os.O_EXCL):
             self._written.add(name)
         elif self._is_input(name):
-            self._note(self._files, name, file_fact)
+            self._note("files", name, file_fact)
 
     def _looked_at(self, path: Any) -> None:
         name = _path_of(path)
         if self._is_active and name and self._is_input(name) and not self._is_silent():
-            self._note(self._kinds, name, kind_fact)
+            self._note("kinds", name, kind_fact)
 
     def _is_input(self, name: str) -> bool:
         if name in self._written or name.startswith(self._own + self._packages + _SYSTEM):
             return False
         return not self._is_standard(name)
 
-    def _note(
-        self, facts: dict[str, str | None], name: str, fact: Callable[[str], str | None]
-    ) -> None:
+    def _note(self, kind: str, name: str, fact: Callable[[str], str | None]) -> None:
         """Keep the fact as it is at the first look."""
+        facts = self._facts[kind]
         if name in facts:
             return
         try:
