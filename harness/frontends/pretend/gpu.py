@@ -36,7 +36,7 @@ from harness.frontends.pretend.passed_over import (
     stand_in_for_packages,
 )
 from harness.frontends.pretend.pointwise import POINTWISE, pointwise
-from harness.frontends.pretend.small import Small, address_of, follow, forget
+from harness.frontends.pretend.small import Small, address_of, follow, forget, plain_torch
 
 _UNKNOWN = "is not known to triage, and a guess would decide what is launched"
 
@@ -221,7 +221,7 @@ _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device
 
 def _storages(values: Any) -> set[int]:
     storages: set[int] = set()
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+    with plain_torch():
         for leaf in _leaves(values):
             if isinstance(leaf, torch.Tensor) and (address := address_of(leaf)):
                 storages.add(address)
@@ -235,7 +235,7 @@ def _needs(values: Any) -> str:
 
 def _is_unknown(tensor: torch.Tensor) -> bool:
     """Whether it holds no values that the launch code would have on a GPU."""
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+    with plain_torch():
         is_meta = tensor.is_meta
     return is_meta or not (_Backing.computes or _storages(tensor).isdisjoint(_Backing.written))
 

@@ -36,6 +36,9 @@ _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # noqa: SLF00
 _WITH_STATISTICS = frozenset({"batch_norm", "instance_norm"})
 _META = torch.device("meta")
 
+plain_torch = torch._C.DisableTorchFunction  # noqa: SLF001 - there is no other way
+"""Within it torch takes tensors as they are: no device is pretended to it."""
+
 
 class Small:
     """The values of this process: by the address of a storage, which a weak reference keeps."""
@@ -60,7 +63,7 @@ def follow(
     values decide the size of a result, it has that size.
     """
     name = getattr(func, "__name__", "")
-    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001 - there is no other way
+    with plain_torch(), torch.no_grad():
         leaves = tree_leaves([args, kwargs])
         before = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_meta]
         values = {id(leaf): _values_of(leaf) for leaf in before}
@@ -78,13 +81,13 @@ def follow(
         # The error of what only values can say.
         if not (before and is_known and getattr(error, "ends_capture", False)):
             raise
-        with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+        with plain_torch(), torch.no_grad():
             computed = _computed(func, args, kwargs, values)
             result = tree_map(_like, computed)
             _keep(result, computed)
         passed_over.got(needs)
         return result
-    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+    with plain_torch(), torch.no_grad():
         changed = [leaf for leaf in tree_leaves(written) if isinstance(leaf, torch.Tensor)]
         changed += [x for x, was in zip(before, versions, strict=True) if _version(x) != was]
         changed += before if name in _WITH_STATISTICS else []

@@ -21,6 +21,7 @@ import torch
 
 from harness.frontends.pretend import gpu
 from harness.frontends.pretend.passed_over import ADAPTED
+from harness.frontends.pretend.small import plain_torch
 from harness.frontends.triton.child.answers import NotCompiledError, RecordedKernel
 
 TunedTo = Callable[[dict[str, Any], object], contextlib.AbstractContextManager[None]]
@@ -69,7 +70,7 @@ def _adapt_helion(kernels: ModuleType, tuned_to: TunedTo) -> None:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         values = self.normalize_args(*args, **kwargs)
         # Helion asks torch for more than the pretended tensors know, and fake ones know it.
-        with torch._C.DisableTorchFunction(), FakeTensorMode():  # noqa: SLF001
+        with plain_torch(), FakeTensorMode():
             bound = self.bind(tuple(map(_fake, values)))
         result, of_call = None, object()
         for config in self.configs or [bound.config_spec.default_config()]:

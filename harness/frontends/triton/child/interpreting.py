@@ -45,6 +45,7 @@ from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.pretend.recorded import Injected, Replaced, method, replacing
+from harness.frontends.pretend.small import plain_torch
 from harness.frontends.triton.child.recording import (
     bind,
     config_of,
@@ -190,7 +191,7 @@ def leave_values(
         # As if they had been decorated in the interpreter's mode: what it calls, too.
         JITFunction.__call__ = lambda called, *a, **k: InterpretedFunction(called.fn)(*a, **k)
         # The interpreter works on plain CPU tensors, and knows it.
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        with plain_torch():
             launch = InterpretedFunction(function.fn)
             launch.run(*args, grid=grid, warmup=False, **kwargs)
             for storage, memory in zip(storages, shared, strict=True):
@@ -199,7 +200,7 @@ def leave_values(
     if (status := wait_until(forked(interpret), deadline)) != 0:
         how = ended_badly(status) or "it raised an error"
         return f"{function.fn.__name__} was interpreted for its values: {how}"
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+    with plain_torch():
         for storage, memory in zip(storages, shared, strict=True):
             storage.copy_(_bytes_of(memory, storage))
     return ""
@@ -433,7 +434,7 @@ class Forks:
         try:
             if code:
                 return ConfigTrial(error=path.read_text() or f"exit code {code}, saying nothing")
-            with torch._C.DisableTorchFunction():  # noqa: SLF001 - see `end_with`
+            with plain_torch():
                 return ConfigTrial(tensors=torch.load(path, weights_only=True))
         finally:
             path.unlink(missing_ok=True)
@@ -460,7 +461,7 @@ def end_with(path: Path, body: Callable[[], dict[str, torch.Tensor]]) -> NoRetur
     try:
         values = body()
         # Saving and loading are torch's own affair: no device is pretended to it.
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        with plain_torch():
             torch.save(values, path)
         code = 0
     except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
@@ -566,7 +567,7 @@ class Checker:
     def _interpreted(self, interpret: Any, function: Any, /, *args: Any, **kwargs: Any) -> None:
         try:
             # The interpreter works on plain CPU tensors, and knows it.
-            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            with plain_torch():
                 interpret(function, *args, **kwargs)
         except Exception as error:
             if self._is_trial:

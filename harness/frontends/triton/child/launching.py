@@ -42,6 +42,7 @@ from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.passed_over import assert_lines
 from harness.frontends.pretend.recorded import Injected, Replaced, method, replacing
+from harness.frontends.pretend.small import plain_torch
 from harness.frontends.triton.child import generators
 from harness.frontends.triton.child.interpreting import (
     ended_badly,
@@ -164,14 +165,14 @@ class HandedLaunches:
             # Hooks write to what they are given: each config starts from the same values.
             has_hooks = tuner.reset_to_zero or tuner.user_defined_pre_hook or config.pre_hook
             storages = storages_of([*tuner.nargs.values(), *kwargs.values()]) if has_hooks else []
-            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            with plain_torch():
                 saved = [storage.clone() for storage in storages]
             self._listing, self._noted = config_of(config), []
             try:
                 launch_with(tuner, config, args, kwargs)
             finally:
                 self._listing = None
-                with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+                with plain_torch():
                     for storage, values in zip(storages, saved, strict=True):
                         storage.copy_(values)
             noted += self._noted[:1]
@@ -256,7 +257,7 @@ class HandedLaunches:
             launch.values = f"{launch.values}; {outcome['error'] or 'interpreted'}"
             launch.is_whole = not outcome["error"]
             names = [f"{buffer['sha256']}.bin" for buffer in outcome["buffers"]]
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        with plain_torch():
             for storage, name in zip(storages, names, strict=False):
                 if data := bytearray((self.folder / name).read_bytes()):
                     values = torch.frombuffer(data, dtype=torch.uint8)
@@ -278,7 +279,7 @@ class HandedLaunches:
             if call.executor is None:
                 raise TypeError(f"Triton's interpreter does not take {call.kernel.fn.__name__}")
             # The interpreter works on plain CPU tensors, and knows it.
-            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            with plain_torch():
                 self._interpret(call.executor, *call.args, **call.kwargs)
                 buffers = [self.snapshots.keep(storage) for storage in storages]
             leave({"buffers": buffers, "error": ""}, path.parent, path.name)
@@ -404,7 +405,7 @@ class Snapshots:
 
     def heard_of(self, tensor: torch.Tensor) -> None:
         """Remember what a tensor holds before anything is written to it."""
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        with plain_torch():
             storage = tensor.detach().untyped_storage()
             if 0 < storage.nbytes() <= _LARGEST:
                 self._empty[storage.data_ptr()] = hashlib.sha256(_bytes(storage)).hexdigest()
@@ -425,8 +426,7 @@ class Snapshots:
                 f"an argument of {storage.nbytes():,} bytes is too large to be executed on a CPU; "
                 "make the launch smaller with --set"
             )
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-            data = _bytes(storage)
+        data = _bytes(storage)
         sha256 = hashlib.sha256(data).hexdigest()
         path = self._folder / f"{sha256}.bin"
         if not path.exists():
@@ -436,7 +436,8 @@ class Snapshots:
 
 
 def _bytes(storage: Any) -> bytes:
-    view: bytes = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
+    with plain_torch():
+        view: bytes = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
     return view
 
 
@@ -495,8 +496,7 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         """Whether a storage holds addresses that the launch code has asked tensors for."""
         if not self._addresses or storage.nbytes() < _ADDRESS_BYTES:
             return False
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-            numbers = memoryview(_bytes(storage)[: storage.nbytes() & -_ADDRESS_BYTES]).cast("q")
+        numbers = memoryview(_bytes(storage)[: storage.nbytes() & -_ADDRESS_BYTES]).cast("q")
         return not self._addresses.isdisjoint(numbers)
 
     def wrote(self, number: int, storages: Sequence[Any], written: Iterable[int]) -> None:
@@ -603,7 +603,7 @@ def _apart(args: tuple[Any, ...]) -> float | None:
     pair = [value for value in args[:2] if isinstance(value, torch.Tensor)]
     if len(pair) != len(args[:2]) or pair[0].shape != pair[-1].shape:
         return None
-    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001 - there is no other way
+    with plain_torch(), torch.no_grad():
         left, right = (tensor.detach().double() for tensor in pair)
         if not left.numel() or not bool(torch.isfinite(torch.stack([left, right])).all()):
             return None

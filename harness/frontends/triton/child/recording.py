@@ -41,6 +41,7 @@ from harness.frontends.pretend.recorded import (
     hash_of,
     method,
 )
+from harness.frontends.pretend.small import plain_torch
 from harness.frontends.triton.child.answers import COMPILE, RecordedKernel
 from harness.io.children.launch_code import SEEN
 
@@ -186,7 +187,7 @@ def _likeness(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
 
     # A grid is a function, most often a new one each time.
     more = [(name, value) for name, value in kwargs.items() if name != "grid"]
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+    with plain_torch():
         return id(tuner), of(args), of(more)
 
 
@@ -226,7 +227,7 @@ def storages_of(values: Any) -> list[Any]:
             for item in value:
                 visit(item)
 
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+    with plain_torch():
         for value in values:
             visit(value)
     return list(storages.values())
@@ -247,7 +248,7 @@ def describe_values(
     arguments: Mapping[str, Any], constexprs: set[str], storages: list[Any]
 ) -> list[dict[str, Any]]:
     """Arguments by their parameters' names, as views of these storages."""
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+    with plain_torch():
         places = {identity(storage): number for number, storage in enumerate(storages)}
         return [
             _constexpr(name, value) if name in constexprs else _argument(name, value, places)
