@@ -149,7 +149,7 @@ class LaunchRecorder(Recorder):
 
     def _launch(self, _stream: Any, grid: Any, kernel: Any, args: Any, /, **_: Any) -> None:
         """In place of a launch: note it, with each of the configs that are asked for."""
-        for config in self._configs(kernel):
+        for config in asked_configs(self.injected, _name(kernel), otherwise=[{}]):
             own, values = _with(config, kernel, args)
             # For real, up to where it would be compiled.
             try:
@@ -160,14 +160,10 @@ class LaunchRecorder(Recorder):
     def _export(self, kernel: Any, signatures: Sequence[Any], *_: Any, **__: Any) -> None:
         """In place of an export: note each signature; what is asked for decides the target."""
         for signature in signatures:
-            for config in self._configs(kernel):
+            for config in asked_configs(self.injected, _name(kernel), otherwise=[{}]):
                 own, values = _with(config, kernel, signature.parameters)
                 changed = dataclasses.replace(signature, parameters=values)
                 self._keep_launch(own, changed, (), config)
-
-    def _configs(self, kernel: Any) -> Sequence[Mapping[str, Any]]:
-        configs: Sequence[Mapping[str, Any]] | None = asked_configs(self.injected, _name(kernel))
-        return [{}] if configs is None else configs
 
     def _keep_launch(
         self, kernel: Any, signature: Any, grid: Any, config: Mapping[str, Any]

@@ -247,16 +247,12 @@ def hash_of(*parts: Any) -> str:
     return hashlib.sha256(dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def asked_configs(injected: Injected, *names: str) -> Any:
+def asked_configs(injected: Injected, *names: str, otherwise: Any = None) -> Any:
     """The configs that take the place of a kernel's own, by a pattern for one of its names."""
-    return next(
-        (
-            configs
-            for pattern, configs in injected.items()
-            if any(fnmatchcase(name, pattern) for name in names)
-        ),
-        None,
-    )
+    for pattern, configs in injected.items():
+        if any(fnmatchcase(name, pattern) for name in names):
+            return configs
+    return otherwise
 
 
 class RecordedSession:

@@ -157,8 +157,8 @@ class KernelRecorder(Recorder):
         """In place of a tuner at work: build its function with each config, and time nothing."""
         fn = getattr(tuner.fn, "orig_func", tuner.fn)
         name = str(getattr(fn, "__name__", ""))
-        configs = asked_configs(self.injected, name, f"{name}_kernel")
-        configs = tuner.configs if configs is None else configs
+        names = name, f"{name}_kernel"
+        configs = asked_configs(self.injected, *names, otherwise=tuner.configs)
         configs = list(configs() if callable(configs) else configs)
         build = tuner.jit_compile
         if build is None:

@@ -336,7 +336,7 @@ def injected_options(kernel: str, injected: Injected) -> list[dict[str, Any]]:
     """Options for more launches of a kernel without a tuner; its other arguments stay."""
     return [
         {name: value for name, value in values.items() if name in _OF_A_LAUNCH}
-        for values in asked_configs(injected, kernel) or ()
+        for values in asked_configs(injected, kernel, otherwise=())
     ]
 
 
