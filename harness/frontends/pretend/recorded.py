@@ -277,7 +277,7 @@ class RecordedSession:
     def __call__(self) -> None:
         """The body of the forked session."""
         redirect(str(self.folder / "capture.out"), str(self.folder / "capture.err"))
-        supervisor = Supervisor(connect(self.message["socket"], self.message["name"]), {})
+        supervisor = Supervisor(connect(self.message["socket"], self.message["name"]))
 
         def on_record(message: Message) -> None:
             folder, record = Path(message["folder"]), self.records.get(message["key"])

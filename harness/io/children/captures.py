@@ -127,7 +127,7 @@ def serve_captures(
     """
     path, name = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    supervisor = Supervisor(connect(path, name), {})
+    supervisor = Supervisor(connect(path, name))
 
     def open_session(message: Message) -> None:
         body = session({**message, "socket": path})

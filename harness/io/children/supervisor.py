@@ -122,12 +122,13 @@ class Supervisor:
     its parent dies, and is killed with the job.
     """
 
-    def __init__(
-        self, channel: socket.socket, handlers: dict[str, Callable[[Message], None]]
-    ) -> None:
+    def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._handlers = {**handlers, "kill": self._kill_asked, "exec": self._exec_asked}
-        self._handlers["count alone"] = self._count_alone_asked
+        self._handlers: dict[str, Callable[[Message], None]] = {
+            "kill": self._kill_asked,
+            "exec": self._exec_asked,
+            "count alone": self._count_alone_asked,
+        }
         self._jobs: dict[int, Job] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel, selectors.EVENT_READ, None)
@@ -407,4 +408,4 @@ def main() -> None:
             with contextlib.suppress(OSError):
                 if int(descriptor) > 2:
                     os.set_inheritable(int(descriptor), False)  # noqa: FBT003 - a stdlib function
-    Supervisor(channel, {}).serve()
+    Supervisor(channel).serve()

@@ -17,7 +17,7 @@ from harness.run.emulator_jobs import EMULATE
 
 def main() -> None:
     """Serve until the caller hangs up."""
-    supervisor = Supervisor(connect(sys.argv[1], sys.argv[2]), {})
+    supervisor = Supervisor(connect(sys.argv[1], sys.argv[2]))
 
     def emulate(message: Message) -> None:
         folder = Path(message["folder"])

@@ -488,7 +488,7 @@ if child == 0:
 kill = os.kill
 os.kill = lambda *_: None  # as where a process waits for a disk that never answers
 mine, callers = socket.socketpair()
-server = supervisor.Supervisor(mine, {})
+server = supervisor.Supervisor(mine)
 callers.close()
 server.serve()
 kill(child, 0)
