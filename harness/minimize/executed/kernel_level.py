@@ -22,12 +22,12 @@ from harness.bisect.contrast import other_targets
 from harness.cells.evaluate import Evaluated, cell_evidence
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
+from harness.frontends.base import CompileRequest, Lowered
 from harness.frontends.bench import Workbench
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.plan import PlannedCell, Selection
 from harness.frontends.registry import form_of, front_end
 from harness.frontends.sessions import CapturedLaunch
-from harness.frontends.base import CompileRequest, Lowered
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.executed.launch_file import (
