@@ -7,6 +7,7 @@ they recover, so none says by itself that something failed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.values.outcome import RaisedError
@@ -195,12 +196,7 @@ def is_parser_error(error: RaisedError, log: str) -> bool:
 
 def last_words(log: str) -> str:
     """The line of a log that says why a process died: the last one of the most telling kind."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for telling in _DEATH:
-        for number in reversed(range(len(lines))):
-            if telling.search(lines[number]):
-                return _words(lines, number)
-    return ""
+    return _last_line(log, *(pattern.search for pattern in _DEATH))
 
 
 def crash_words(log: str) -> str:
@@ -208,16 +204,17 @@ def crash_words(log: str) -> str:
 
     An assertion is shortened to its file and expression.
     """
+    return _last_line(log, lambda line: _CRASH.match(line) or ASSERTION.search(line))
+
+
+def _last_line(log: str, *telling: Callable[[str], object]) -> str:
+    """The last line for which the first of these says so that does for any."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for number in reversed(range(len(lines))):
-        if _CRASH.match(lines[number]) or ASSERTION.search(lines[number]):
-            return _words(lines, number)
-    return ""
-
-
-def _words(lines: list[str], number: int) -> str:
-    assertion = ASSERTION.search(lines[number])
-    if assertion:
+    numbers = (n for tells in telling for n in reversed(range(len(lines))) if tells(lines[n]))
+    number = next(numbers, None)
+    if number is None:
+        return ""
+    if assertion := ASSERTION.search(lines[number]):
         return f"{assertion['file']}: {assertion['said']}"
     # LLVM's "UNREACHABLE executed at FILE:LINE" comes below what it has to say.
     below = number and lines[number].startswith("UNREACHABLE")

@@ -52,9 +52,7 @@ def runs_said(rows: Sequence[RunRow]) -> list[Block]:
 def _groups(rows: Sequence[RunRow]) -> list[Block]:
     lines: list[Block] = []
     for group in _by_verdict(rows):
-        first, others = group[0], [row.config for row in rows if row not in group]
-        where = common_ground([row.config for row in group], others)
-        words = f"{f' [{where}]' if where else ''}: {first.run_reason}"
+        first, words = group[0], f"{_where(group, rows)}: {group[0].run_reason}"
         lines.append(Counted(len(group), verdict_said(first.run, [say(words)])))
         lines += _race_lines(first)
         lines += [say(f"        printed: {line}", Tone.FAINT) for line in first.printed[:_PRINTED]]
@@ -62,6 +60,13 @@ def _groups(rows: Sequence[RunRow]) -> list[Block]:
             more = f"        and {plural(len(first.printed) - _PRINTED, 'more line')} (--json)"
             lines.append(say(more, Tone.FAINT))
     return lines
+
+
+def _where(group: Sequence[RunRow], rows: Sequence[RunRow]) -> str:
+    """What the configs of some rows share, and no other row has; empty for nothing."""
+    others = [row.config for row in rows if row not in group]
+    where = common_ground([row.config for row in group], others)
+    return f" [{where}]" if where else ""
 
 
 def _by_verdict(rows: Sequence[RunRow]) -> list[list[RunRow]]:
@@ -87,9 +92,7 @@ def _checks(rows: Sequence[RunRow]) -> list[Block]:
             groups.setdefault(key, []).append(row)
     lines: list[Block] = []
     for (status, _, reason), group in groups.items():
-        others = [row.config for row in rows if row not in group]
-        where = common_ground([row.config for row in group], others)
-        words = f"{f' [{where}]' if where else ''}: {reason}{_numbers(group)}"
+        words = f"{_where(group, rows)}: {reason}{_numbers(group)}"
         tone = Tone.BAD if status is Agreement.DIFFERS else Tone.FAINT
         lines.append(Counted(len(group), say(_DISAGREEMENT[status], tone) + say(words)))
     return lines + suspect_lines([row.suspect for row in rows])

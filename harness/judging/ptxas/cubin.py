@@ -129,7 +129,8 @@ def read_cubin(data: bytes) -> Cubin:
             raise CubinError(f"an ELF file of machine {elf['e_machine']}, not a cubin")
         sections = _whole_sections(elf, data)
         osabi = elf["e_ident"]["EI_OSABI"]
-        target = _target(elf["e_flags"], osabi)
+        shift = {_OSABI_OLD: 0, _OSABI_NEW: 8}.get(osabi)
+        target = None if shift is None else elf["e_flags"] >> shift & 0xFF
         # Bytes of the driver's that the size of every `.nv.shared` section includes.
         is_counted = target is not None and target >= _COUNTS_RESERVE and elf["e_type"] == "ET_EXEC"
         reserve = None if target is None else _RESERVED_SHARED if is_counted else 0
@@ -244,14 +245,6 @@ def _bytes_of(section: Section, data: bytes) -> bytes:
 
 def _hashed(parts: list[bytes]) -> str:
     return hashlib.sha256(b"".join(b"%d " % len(part) + part for part in parts)).hexdigest()
-
-
-def _target(flags: int, osabi: object) -> int | None:
-    if osabi == _OSABI_OLD:
-        return flags & 0xFF
-    if osabi == _OSABI_NEW:
-        return flags >> 8 & 0xFF
-    return None
 
 
 def _whole_sections(elf: ELFFile, data: bytes) -> dict[str, Any]:

@@ -234,7 +234,7 @@ class GpuPool:
 
 
 def _serve(path: str, pipe: Connection, parent: int) -> None:
-    """What a process does: one case after the other, until there are no more."""
+    """What a process does: one case after the other, until it is ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
