@@ -48,7 +48,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     cubin: Cubin
-    mixes: dict[str, InstructionMix] = msgspec.field(default_factory=dict)
+    mixes: dict[str, InstructionMix] = {}
     problem: str | None = None
 
 
@@ -76,9 +76,9 @@ class AssemblerRun(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
     is_code: Callable[[Path], bool]
     check: Callable[[], None]
-    programs: Mapping[str, str] = msgspec.field(default_factory=dict)
+    programs: Mapping[str, str] = {}
     env: Mapping[str, str] | None = None
-    leaves: Mapping[str, str] = msgspec.field(default_factory=dict)
+    leaves: Mapping[str, str] = {}
     log: str | None = None
     notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = lambda _: {}
 
@@ -308,7 +308,7 @@ class CountedLive(msgspec.Struct, frozen=True, kw_only=True):
     Where none could, `kernels` is empty and `problem` says why.
     """
 
-    kernels: Mapping[str, LiveRegisters] = msgspec.field(default_factory=dict)
+    kernels: Mapping[str, LiveRegisters] = {}
     tool: str = ""
     problem: str = ""
 

@@ -72,9 +72,9 @@ class LaunchCode(msgspec.Struct, frozen=True, kw_only=True):
     overrides: Mapping[str, object]
     paths: tuple[Path, ...] = ()
     bare: tuple[Path, ...] = ()
-    identity: Mapping[str, object] = msgspec.field(default_factory=dict)
+    identity: Mapping[str, object] = {}
     beside: tuple[Path, ...] = ()
-    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = msgspec.field(default_factory=dict)
+    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = {}
 
     def with_configs(self, kernel: str, configs: Sequence[Mapping[str, Scalar]]) -> LaunchCode:
         """The same launch with these configs of a kernel (a name or pattern) in place of its own.
@@ -92,7 +92,7 @@ class CaptureRequest(LaunchCode, frozen=True, kw_only=True):
 
     capability: int
     limits: Limits
-    settings: Mapping[str, object] = msgspec.field(default_factory=dict)
+    settings: Mapping[str, object] = {}
 
     def message(self) -> dict[str, Any]:
         """As the session wants it."""
@@ -381,9 +381,8 @@ _VALUES = ("", "small", "computed", "interpreted")
 
 
 def _noted(session: _Session, note: str) -> _Session:
-    notes = [*session.capture.notes, note]
-    capture = msgspec.structs.replace(session.capture, notes=notes)
-    return msgspec.structs.replace(session, capture=capture)
+    capture = replace(session.capture, notes=[*session.capture.notes, note])
+    return replace(session, capture=capture)
 
 
 def _got_further(capture: Capture, before: Capture) -> bool:
