@@ -679,7 +679,15 @@ def pretend_cuda(
     stand_in_for_packages()
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
     mode = _CudaMode()
-    _keep_in_backward(mode)
+    node = torch.autograd.function.BackwardCFunction
+    original = node.apply
+
+    def apply(self: Any, *args: Any) -> Any:
+        # Torch turns the mode off while it runs `.backward()`.
+        with mode:
+            return original(self, *args)
+
+    node.apply = apply
     _run_operators_of_gpu(mode)
     return mode
 
@@ -726,18 +734,6 @@ def _run_operators_of_gpu(mode: _CudaMode) -> None:
 
 # Of implementations for any device, and of those that torch takes apart.
 _COMPOSITE = ("CompositeExplicitAutograd", "")
-
-
-def _keep_in_backward(mode: _CudaMode) -> None:
-    """Answer in `Function.backward` too: torch turns the mode off while it runs `.backward()`."""
-    node = torch.autograd.function.BackwardCFunction
-    original = node.apply
-
-    def apply(self: Any, *args: Any) -> Any:
-        with mode:
-            return original(self, *args)
-
-    node.apply = apply
 
 
 CUDA_DEVICE: tuple[int, int] = (2, 0)

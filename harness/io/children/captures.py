@@ -102,17 +102,13 @@ def run_for_error(ask: Message, log: Path) -> dict[str, Any] | None:
             return None
         error = describe_error(raised, ask["file"])
         if isinstance(raised, SystemExit):
-            error["message"] += last_line(log)
+            # What a program says before it exits by itself (argparse does).
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sys.stderr.flush()
+            lines = log.read_text(errors="replace").strip().splitlines()
+            error["message"] += f" ({lines[-1][:300]})" if lines else ""
         return error
     return None
-
-
-def last_line(log: Path) -> str:
-    """What a program says before it exits by itself (argparse does)."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.flush()
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return f" ({lines[-1][:300]})" if lines else ""
 
 
 def serve_captures(

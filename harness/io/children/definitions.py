@@ -39,7 +39,8 @@ class Definitions:
 
     def __init__(self, undecorated: Any = None) -> None:
         self._undecorated = undecorated
-        self._found: list[dict[str, Any]] = []
+        # In the order in which they were reached.
+        self.found: list[dict[str, Any]] = []
         # By identity: a factory makes many functions of one name. Kept alive, or ids come again.
         self._indices: dict[int, tuple[int, Any]] = {}
 
@@ -75,10 +76,6 @@ class Definitions:
         """Whether it is a function or class whose text is spelled out."""
         return isinstance(value, FunctionType | type)
 
-    def all(self) -> list[dict[str, Any]]:
-        """In the order in which they were reached."""
-        return self._found
-
     def add(self, thing: Any) -> int:
         """The index of a function or class.
 
@@ -88,7 +85,7 @@ class Definitions:
         entry = self._indices.get(id(thing))
         if entry:
             return entry[0]
-        index = len(self._found)
+        index = len(self.found)
         self._indices[id(thing)] = index, thing
         code, decorator = self.source(thing)
         self.add_text(code, self._scope(thing), decorator)
@@ -99,7 +96,7 @@ class Definitions:
     ) -> None:
         """A definition by its text, whose free names mean what they do in `scope`."""
         definition: dict[str, Any] = {"source": code, "names": {}, "decorator": None}
-        self._found.append(definition)
+        self.found.append(definition)
         if decorator:
             text, root = decorator
             definition["decorator"] = text
@@ -178,7 +175,7 @@ class Definitions:
             "options": {str(name): self.spell(value) for name, value in options.items()},
             "source_class": source_class,
             "target": list(target),
-            "definitions": self.all(),
+            "definitions": self.found,
         }
 
     def expression(self, value: Any, names: Names) -> str:

@@ -202,11 +202,6 @@ class ReadsWatch(importlib.abc.MetaPathFinder):
         elif self._is_input(name):
             self._note("files", name, file_fact)
 
-    def _looked_at(self, path: Any) -> None:
-        name = _path_of(path)
-        if self._is_active and name and self._is_input(name) and not self._is_silent():
-            self._note("kinds", name, kind_fact)
-
     def _is_input(self, name: str) -> bool:
         if name in self._written or name.startswith(self._own + self._packages + _SYSTEM):
             return False
@@ -252,7 +247,9 @@ class ReadsWatch(importlib.abc.MetaPathFinder):
         @functools.wraps(original)
         def looked(path: Any, *args: Any, **kwargs: Any) -> Any:
             if kwargs.get("dir_fd") is None and not getattr(reads._thread, "looks", False):
-                reads._looked_at(path)
+                name = _path_of(path)
+                if reads._is_active and name and reads._is_input(name) and not reads._is_silent():
+                    reads._note("kinds", name, kind_fact)
             return original(path, *args, **kwargs)
 
         for abilities in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):

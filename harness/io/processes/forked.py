@@ -38,24 +38,21 @@ class ForkedTool:
         """
         async with self._turn:
             try:
-                return await self._run(content, limits)
+                with scratch_disk():
+                    (self._folder / _INPUT).write_bytes(content)
+                    (self._folder / "stdout").write_bytes(b"")
+                end = await self._forked(limits) if self.is_forked else None
+                if end is None:
+                    self.is_forked = False
+                    argv = [*self._argv, _INPUT]
+                    end = await self._hub.execute(argv, folder=self._folder, limits=limits)
+                return end, (self._folder / "stdout").read_text(errors="replace")
             except asyncio.CancelledError:
                 # Its fork may go on, and write here: the next file is not given to it.
                 if self._peer:
                     await self._peer.close()
                 self._peer, self._folder = None, self._hub.new_folder("forked")
                 raise
-
-    async def _run(self, content: bytes, limits: ResourceLimits) -> tuple[ProcessEnd, str]:
-        with scratch_disk():
-            (self._folder / _INPUT).write_bytes(content)
-            (self._folder / "stdout").write_bytes(b"")
-        end = await self._forked(limits) if self.is_forked else None
-        if end is None:
-            self.is_forked = False
-            argv = [*self._argv, _INPUT]
-            end = await self._hub.execute(argv, folder=self._folder, limits=limits)
-        return end, (self._folder / "stdout").read_text(errors="replace")
 
     async def _forked(self, limits: ResourceLimits) -> ProcessEnd | None:
         """How a fork ended; None where there is none."""

@@ -439,7 +439,7 @@ def export(record: Any) -> dict[str, Any]:
         },
         "source_class": definitions.bind(type(source)),
         "target": [target.backend, target.arch, target.warp_size],
-        "definitions": definitions.all(),
+        "definitions": definitions.found,
     }
 
 
