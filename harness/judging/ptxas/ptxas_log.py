@@ -147,7 +147,9 @@ def parse_ptxas_log(text: str) -> PtxasLog:
         match = _LINE.fullmatch(line)
         if not match:
             continue
-        if match["severity"] == "info" and _take_usage(match["text"], functions, whole=whole):
+        # Of a line that is cut off, no number is kept.
+        kept = functions if whole else [*functions]
+        if match["severity"] == "info" and _take_usage(match["text"], kept):
             continue
         messages.append(_message(match))
     return PtxasLog(functions=tuple(functions), messages=tuple(messages))
@@ -183,26 +185,24 @@ def _message(match: re.Match[str]) -> Message:
     )
 
 
-def _take_usage(text: str, functions: list[FunctionUsage], *, whole: bool) -> bool:
+def _take_usage(text: str, functions: list[FunctionUsage]) -> bool:
     """Take in one info line; False where it is a remark rather than usage."""
     compiling = _COMPILING.fullmatch(text)
     if compiling:
-        if whole:
-            functions.append(FunctionUsage(name=compiling[1], is_entry=True, target=compiling[2]))
+        functions.append(FunctionUsage(name=compiling[1], is_entry=True, target=compiling[2]))
         return True
     if text.startswith(_PROPERTIES):
         name = text.removeprefix(_PROPERTIES)
-        opens = not functions or functions[-1].name != name or functions[-1].stack is not None
-        if whole and opens:
+        if not functions or functions[-1].name != name or functions[-1].stack is not None:
             functions.append(FunctionUsage(name=name, is_entry=False))
         return True
     if text.startswith("Used "):
-        if whole and functions:
+        if functions:
             functions[-1] = _with_used(functions[-1], text)
         return True
     time = _COMPILE_TIME.fullmatch(text)
     if time:
-        if whole and functions:
+        if functions:
             functions[-1] = replace(functions[-1], compile_ms=float(time[1]))
         return True
     return _GLOBALS.match(text) is not None

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.run.gpu.device.contents import Contents
 from harness.run.gpu.device.driver import DriverError, GpuDriver
-from harness.run.gpu.device.memory import GUARD, arguments_of
+from harness.run.gpu.device.execute import GUARD, arguments_of
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _PROGRAM = "compute-sanitizer"

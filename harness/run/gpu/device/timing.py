@@ -15,7 +15,7 @@ from typing import Any
 from harness.run.gpu.device.clocks import sm_clock
 from harness.run.gpu.device.contents import Contents
 from harness.run.gpu.device.driver import DriverError, FaultError, GpuDriver
-from harness.run.gpu.device.memory import allocate_buffers, arguments_of
+from harness.run.gpu.device.execute import allocate_buffers, arguments_of
 
 _LEAST = 5
 """Runs of a case that is slow: its time is worth less than that of all others."""
