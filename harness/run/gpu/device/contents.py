@@ -27,7 +27,7 @@ _BYTES = re.compile(r"(?:[0-9a-f]{2}){1,4096}")
 
 
 class PackError(Exception):
-    """The file is not a pack, or a damaged one: one line that says what is wrong."""
+    """The file is not a pack, or a damaged one, or no GPU executes it: one line that says why."""
 
 
 def blob_name(sha256: str) -> str:

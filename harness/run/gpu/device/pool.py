@@ -28,10 +28,6 @@ _PREPARING_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
 
 
-class GpuMissingError(Exception):
-    """No process can be started that has a GPU: one line that says why."""
-
-
 class _Worker:
     """A process as its parent sees it; `done` counts the cases that it has finished."""
 
@@ -69,7 +65,7 @@ class GpuPool:
         """Execute all cases; `begin` hears of the GPU first.
 
         Raises:
-            GpuMissingError: there is no GPU here, or it stopped working.
+            PackError: there is no GPU here, or it stopped working.
         """
         self._begin = begin
         try:
@@ -145,7 +141,7 @@ class GpuPool:
         if "broken" in message:
             self._end(worker)
             if not self._workers:
-                raise GpuMissingError(message["broken"])
+                raise PackError(message["broken"])
             # Others work: the GPU takes no more processes than these.
             self._size = len(self._workers)
         elif "gpu" in message:
@@ -205,7 +201,7 @@ class GpuPool:
         if worker.case is None:
             self._end(worker)
             if not self.facts:
-                raise GpuMissingError("the process that asks for a GPU ended without an answer")
+                raise PackError("the process that asks for a GPU ended without an answer")
             return
         code = self._end(worker)
         number = -code if code < 0 else None
@@ -217,7 +213,7 @@ class GpuPool:
         """A process took longer than its case may."""
         self._end(worker)
         if worker.case is None:
-            raise GpuMissingError(f"the driver did not answer in {_START_SECONDS:.0f} s")
+            raise PackError(f"the driver did not answer in {_START_SECONDS:.0f} s")
         hang = {"case": worker.case, "run": None, "status": "hang", "seconds": self._pack.limit}
         worker.finished.append((hang, {}))
         self._finish(worker)

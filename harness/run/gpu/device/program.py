@@ -21,7 +21,7 @@ from typing import IO, Any
 from harness.run.gpu.device.clocks import driver_version
 from harness.run.gpu.device.contents import Contents, PackError
 from harness.run.gpu.device.driver import DriverError
-from harness.run.gpu.device.pool import GpuMissingError, GpuPool
+from harness.run.gpu.device.pool import GpuPool
 from harness.run.gpu.device.sanitizing import check_cases, launch_alone
 
 RESULTS = 1
@@ -84,7 +84,7 @@ def main() -> None:
             launch_alone(pack, options.alone)
         else:
             sys.exit(_execute(pack, options.out, options.jobs))
-    except (PackError, GpuMissingError, DriverError, IndexError, OSError) as error:
+    except (PackError, DriverError, IndexError, OSError) as error:
         print(f"pack: {error}", file=sys.stderr)  # noqa: T201 - a program of its own
         sys.exit(_NOT_RUN)
 
