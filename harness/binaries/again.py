@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 
@@ -25,13 +25,15 @@ async def assemble_again(
     store: Store,
     modules: Sequence[EmbeddedPtx],
     kernels: Sequence[BinaryKernel],
-    selects: Callable[[str], bool],
+    selected: Mapping[str, str],
     tools: Sequence[Assembler],
     targets: Sequence[Target],
     how: CompileOptions,
     tell: Callable[[str], None],
 ) -> list[ReassembledKernel]:
-    """Each selected kernel by each ptxas, for these targets or the one that its PTX names.
+    """Each `selected` kernel by each ptxas, for these targets or the one that its PTX names.
+
+    Of those that are selected it gives the demangled name.
 
     What ptxas made is kept by content, as that of any other PTX.
 
@@ -44,7 +46,7 @@ async def assemble_again(
 
     async def one(module: EmbeddedPtx, target: str, tool: Assembler) -> list[ReassembledKernel]:
         nonlocal done
-        names = [name for name in module.entries if selects(name)]
+        names = [name for name in module.entries if name in selected]
         flags = ["-v", f"--gpu-name={target}"]
         if len(names) < len(module.entries):
             flags += [word for name in names for word in ("--entry", name)]
@@ -61,15 +63,26 @@ async def assemble_again(
         said = log.errors[0].text[:_MOST_WORDS] if log.errors else assembly.end.words
         problem = None if code else said
         return [
-            _row(module, name, target, tool, made.get(name), log, problem,
-                 shipped.get((stem_of(module.file), name, target)))
+            ReassembledKernel(
+                file=module.file,
+                name=name,
+                target=target,
+                ptxas=tool.version,
+                n_regs=made[name].n_regs if name in made else None,
+                spills=_spills(log, name) if name in made else None,
+                stack=made[name].stack if name in made else None,
+                local_accesses=made[name].local_accesses if name in made else None,
+                shipped=shipped.get((stem_of(module.file), name, target)),
+                problem=problem,
+                demangled=selected[name],
+            )
             for name in names
-        ]  # fmt: skip
+        ]
 
     jobs = [
         (module, target, tool)
         for module in modules
-        if any(map(selects, module.entries))
+        if not selected.keys().isdisjoint(module.entries)
         for target in (list(map(str, targets)) or [module.target])
         for tool in tools
     ]
@@ -78,32 +91,8 @@ async def assemble_again(
     return [row for some in rows for row in some]
 
 
-def _row(
-    module: EmbeddedPtx,
-    name: str,
-    target: str,
-    tool: Assembler,
-    made: BinaryKernel | None,
-    log: PtxasLog,
-    problem: str | None,
-    shipped: BinaryKernel | None,
-) -> ReassembledKernel:
-    spills = None
-    if (usage := log.function(name)) and made:
-        functions = (usage, *log.called_by(name))
-        spills = sum((f.spill_stores or 0) + (f.spill_loads or 0) for f in functions)
-    accesses = None
-    if made and made.local_stores is not None and made.local_loads is not None:
-        accesses = made.local_stores + made.local_loads
-    return ReassembledKernel(
-        file=module.file,
-        name=name,
-        target=target,
-        ptxas=tool.version,
-        n_regs=made.n_regs if made else None,
-        spills=spills,
-        stack=made.stack if made else None,
-        local_accesses=accesses,
-        shipped=shipped,
-        problem=problem,
-    )
+def _spills(log: PtxasLog, name: str) -> int | None:
+    if not (usage := log.function(name)):
+        return None
+    functions = (usage, *log.called_by(name))
+    return sum((f.spill_stores or 0) + (f.spill_loads or 0) for f in functions)

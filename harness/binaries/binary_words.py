@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, UnsetType
 
 from harness.binaries.builds import BuildChange, BuildChanges
 from harness.tables.rows import figure
@@ -26,9 +26,7 @@ _METRICS = {
 }
 
 
-def kernels_said(
-    kernels: Sequence[BinaryKernel], words: Mapping[str, str], *, whole: bool
-) -> list[Block]:
+def kernels_said(kernels: Sequence[BinaryKernel], *, whole: bool) -> list[Block]:
     """A line for each file and target; then the kernels: all, or those with the most spills."""
     names = {kernel.file for kernel in kernels}
     together = f"all {len(names):,}" if len(names) > _MOST_FILES else ""
@@ -51,9 +49,9 @@ def kernels_said(
             for (file, target), some in groups.items()
         ],
     )
-    heaviest = sorted(kernels, key=lambda k: -_accesses(k))
+    heaviest = sorted(kernels, key=lambda k: -(k.local_accesses or 0))
     if not whole:
-        heaviest = [kernel for kernel in heaviest if _accesses(kernel)][:_MOST_ROWS]
+        heaviest = [kernel for kernel in heaviest if kernel.local_accesses][:_MOST_ROWS]
     shown = _grid(
         ("target", "#regs", "#spills", "#local st", "#local ld", "#stack", "#shared", "PTX",
          "kernel", *(["file"] if len(names) > 1 else ())),
@@ -67,7 +65,7 @@ def kernels_said(
                 figure(kernel.stack),
                 figure(kernel.static_shared),
                 " ".join(kernel.ptx) or "-",
-                _short(words.get(kernel.name, kernel.name)),
+                _short(kernel.demangled),
                 *([kernel.file] if len(names) > 1 else ()),
             )
             for kernel in heaviest
@@ -81,10 +79,6 @@ def kernels_said(
     if len(heaviest) < len(kernels):
         blocks.append(say("--all shows each kernel, --kernel some, --json everything", Tone.FAINT))
     return blocks
-
-
-def _accesses(kernel: BinaryKernel) -> int:
-    return (kernel.local_stores or 0) + (kernel.local_loads or 0)
 
 
 def _short(name: str) -> str:
@@ -109,27 +103,14 @@ def _grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> SaidGrid:
     return SaidGrid(columns=tuple(columns), rows=tuple(tuple(map(say, row)) for row in rows))
 
 
-class ListedKernel(BinaryKernel, frozen=True, kw_only=True):
-    """A kernel of `triage binaries --json`; `demangled` is its name as C++ has it."""
-
-    demangled: str
-
-
-class ListedAgain(ReassembledKernel, frozen=True, kw_only=True):
-    """A kernel whose embedded PTX was assembled again (`--ptxas`)."""
-
-    demangled: str
-    shipped: ListedKernel | None
-
-
 class BinaryDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What `triage binaries PATH --json` prints; `again` is there with `--ptxas`."""
 
     schema: Literal[1]
     path: str
-    kernels: Sequence[ListedKernel]
+    kernels: Sequence[BinaryKernel]
     problems: Sequence[str]
-    again: Sequence[ListedAgain] | UnsetType = UNSET
+    again: Sequence[ReassembledKernel] | UnsetType = UNSET
 
 
 class ListedStep(msgspec.Struct, frozen=True):
@@ -144,8 +125,8 @@ class ListedChange(msgspec.Struct, frozen=True):
     """A kernel of two builds: `worse`, `better`, `other code`, `new` or `gone`."""
 
     kind: str
-    older: ListedKernel | None
-    newer: ListedKernel | None
+    older: BinaryKernel | None
+    newer: BinaryKernel | None
     steps: Sequence[ListedStep]
 
 
@@ -163,7 +144,6 @@ class BuildsDocument(msgspec.Struct, frozen=True, kw_only=True):
 def kernels_document(
     path: str,
     kernels: Sequence[BinaryKernel],
-    words: Mapping[str, str],
     problems: Sequence[str],
     again: Sequence[ReassembledKernel] | None = None,
 ) -> BinaryDocument:
@@ -171,26 +151,13 @@ def kernels_document(
     return BinaryDocument(
         schema=SCHEMA,
         path=path,
-        kernels=[_listed(kernel, words) for kernel in kernels],
+        kernels=kernels,
         problems=problems,
-        again=UNSET if again is None else [_listed_again(row, words) for row in again],
+        again=UNSET if again is None else again,
     )
 
 
-def _listed(kernel: BinaryKernel, words: Mapping[str, str]) -> ListedKernel:
-    return ListedKernel(**structs.asdict(kernel), demangled=words.get(kernel.name, kernel.name))
-
-
-def _listed_again(row: ReassembledKernel, words: Mapping[str, str]) -> ListedAgain:
-    listed = {
-        **structs.asdict(row),
-        "demangled": words.get(row.name, row.name),
-        "shipped": _listed(row.shipped, words) if row.shipped else None,
-    }
-    return ListedAgain(**listed)
-
-
-def again_said(rows: Sequence[ReassembledKernel], words: Mapping[str, str]) -> list[Block]:
+def again_said(rows: Sequence[ReassembledKernel]) -> list[Block]:
     """The kernels whose PTX was assembled again, each beside what was shipped for that target."""
     if not rows:
         return [say("nothing was assembled: there is no PTX of these kernels", Tone.POOR)]
@@ -204,8 +171,8 @@ def again_said(rows: Sequence[ReassembledKernel], words: Mapping[str, str]) -> l
                 figure(row.shipped.n_regs if row.shipped else None),
                 figure(row.spills),
                 figure(row.local_accesses),
-                figure(_accesses(row.shipped) if row.shipped else None),
-                _short(words.get(row.name, row.name)) + (f": {row.problem}" if row.problem else ""),
+                figure((row.shipped.local_accesses or 0) if row.shipped else None),
+                _short(row.demangled) + (f": {row.problem}" if row.problem else ""),
             )
             for row in rows
         ],
@@ -222,12 +189,10 @@ def again_said(rows: Sequence[ReassembledKernel], words: Mapping[str, str]) -> l
 
 
 def _more(row: ReassembledKernel) -> int:
-    return (row.local_accesses or 0) - (_accesses(row.shipped) if row.shipped else 0)
+    return (row.local_accesses or 0) - ((row.shipped and row.shipped.local_accesses) or 0)
 
 
-def builds_said(
-    result: BuildChanges, older: str, newer: str, words: Mapping[str, str], *, whole: bool
-) -> list[Block]:
+def builds_said(result: BuildChanges, older: str, newer: str, *, whole: bool) -> list[Block]:
     """First what got worse, then what got better, then the rest, counted."""
     kinds = {kind: [c for c in result.changes if _kind(c) == kind] for kind in _KINDS}
     blocks: list[Block] = [say(f"{older} -> {newer}", Tone.HEAD)]
@@ -237,7 +202,7 @@ def builds_said(
         if not whole:
             rows = rows[:_MOST_ROWS]
         if rows:
-            blocks += [say(f"{kind}: {len(changes):,}", tone), _changes(rows, words)]
+            blocks += [say(f"{kind}: {len(changes):,}", tone), _changes(rows)]
     blocks += [Counted(len(some), say(kind, _KINDS[kind])) for kind, some in kinds.items() if some]
     blocks.append(Counted(result.same, say("the same machine code")))
     tools = Counter((c.older.made_by, c.newer.made_by) for c in result.changes
@@ -263,7 +228,7 @@ def _kind(change: BuildChange) -> str:
     return {True: "worse", False: "better", None: "other code"}[change.worse]
 
 
-def _changes(changes: Sequence[BuildChange], words: Mapping[str, str]) -> SaidGrid:
+def _changes(changes: Sequence[BuildChange]) -> SaidGrid:
     return _grid(
         ("target", "what", "kernel", "file"),
         [
@@ -274,7 +239,7 @@ def _changes(changes: Sequence[BuildChange], words: Mapping[str, str]) -> SaidGr
                     for step in change.steps
                     if not isinstance(step.older, str) and not isinstance(step.newer, str)
                 ),
-                _short(words.get(change.kernel.name, change.kernel.name)),
+                _short(change.kernel.demangled),
                 change.kernel.file,
             )
             for change in changes
@@ -283,7 +248,7 @@ def _changes(changes: Sequence[BuildChange], words: Mapping[str, str]) -> SaidGr
 
 
 def builds_document(
-    result: BuildChanges, paths: tuple[str, str], words: Mapping[str, str], problems: Sequence[str]
+    result: BuildChanges, paths: tuple[str, str], problems: Sequence[str]
 ) -> BuildsDocument:
     """The document of two builds."""
     return BuildsDocument(
@@ -294,8 +259,8 @@ def builds_document(
         changes=[
             ListedChange(
                 kind=_kind(change),
-                older=_listed(change.older, words) if change.older else None,
-                newer=_listed(change.newer, words) if change.newer else None,
+                older=change.older,
+                newer=change.newer,
                 steps=[
                     ListedStep(_METRICS[step.metric], step.older, step.newer)
                     for step in change.steps

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec import structs
 from packaging.version import InvalidVersion, Version
 
 from harness.io.files.reading import open_regular
@@ -79,7 +80,9 @@ def read_binaries(text: str) -> BinaryContents:
         raise UsageError(
             f"{text}: neither a cubin, a fatbin, PTX, an ELF file, a wheel nor another zip"
         )
-    contents.kernels = list(with_ptx(contents.kernels, contents.modules))
+    kernels = list(with_ptx(contents.kernels, contents.modules))
+    words = in_words([kernel.name for kernel in kernels])
+    contents.kernels = [structs.replace(each, demangled=words[each.name]) for each in kernels]
     if not contents.kernels:
         why = f": {contents.problems[0]}" if contents.problems else " with machine code or PTX"
         error = UsageError if contents.problems else EmptySelectionError

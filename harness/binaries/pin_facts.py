@@ -62,6 +62,7 @@ def know_pair(store: Store, triton: str, target: Target) -> PairKnowledge:
         bugs=_bugs(cells, numbers),
         safe=safe,
         safe_cells=len(cells.keys() & pairs[safe].keys()) if safe else 0,
+        known=True,
     )
 
 

@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -27,21 +26,10 @@ _USED = re.compile(r"\$\{?(\w+)\}?")
 _POETRY = re.compile(r"[\^](\d+(?:\.\d+)*)")
 
 
-class ProjectPins(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says of each package that matters: a specifier, empty for any version."""
+def read_pins(text: str, name: str) -> list[str]:
+    """What a file says of torch and of Triton, as an installer takes it: `torch>=2.6`, or `torch`.
 
-    torch: str | None = None
-    triton: str | None = None
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """As an installer takes them."""
-        named = ((name, getattr(self, name)) for name in PACKAGES)
-        return tuple(name + spec for name, spec in named if spec is not None)
-
-
-def read_pins(text: str, name: str) -> ProjectPins:
-    """What a file pins; its form depends on the last part of its name.
+    Its form depends on the last part of its name.
 
     Raises:
         ConfigurationError: it is not what its name says, or names neither torch nor Triton.
@@ -65,7 +53,7 @@ def read_pins(text: str, name: str) -> ProjectPins:
             f"{name}: it names neither torch nor triton, and what the packages that it names "
             "require is not read; add the line of torch that is installed with them"
         )
-    return ProjectPins(**pins)
+    return [package + pins[package] for package in PACKAGES if package in pins]
 
 
 def _required(lines: list[str]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import structs
 
 from harness.tables.said import Block, Counted, SaidFacts, SaidLine, Tone, say
 from harness.values.row import SCHEMA
@@ -25,8 +24,9 @@ class KnownBug(msgspec.Struct, frozen=True, kw_only=True):
 class PairKnowledge(msgspec.Struct, frozen=True, kw_only=True):
     """A Triton with its ptxas on a target, as far as it is known.
 
-    `lost` has, for each kernel and launch that loses configs, those that work and all. `safe` is
-    the pair to go to, and `safe_cells` how many of the pair's cells are known of it.
+    `known` is false where no stored result is of it. `lost` has, for each kernel and launch that
+    loses configs, those that work and all. `safe` is the pair to go to, and `safe_cells` how many of
+    the pair's cells are known of it.
     """
 
     triton: str
@@ -38,16 +38,11 @@ class PairKnowledge(msgspec.Struct, frozen=True, kw_only=True):
     bugs: tuple[KnownBug, ...] = ()
     safe: tuple[str, str] | None = None
     safe_cells: int = 0
+    known: bool = False
 
 
 _NOT_KNOWN = "not known"
 _MOST_LOST = 20
-
-
-class ListedPair(PairKnowledge, frozen=True, kw_only=True):
-    """A pair in `triage pins --json`; `known` is false where no stored result is of it."""
-
-    known: bool
 
 
 class PinsDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +52,7 @@ class PinsDocument(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     torch: str | None
     triton: str | None
-    targets: Sequence[ListedPair]
+    targets: Sequence[PairKnowledge]
 
 
 def pins_document(
@@ -69,7 +64,7 @@ def pins_document(
         file=file,
         torch=taken.get("torch"),
         triton=taken.get("triton"),
-        targets=[ListedPair(**structs.asdict(pair), known=pair.cells > 0) for pair in known],
+        targets=known,
     )
 
 

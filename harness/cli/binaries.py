@@ -13,6 +13,7 @@ assemble, 3 no kernel, 4 a part could not be read.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from harness.binaries.again import assemble_again
 from harness.binaries.binary_words import (
@@ -23,16 +24,17 @@ from harness.binaries.binary_words import (
     kernels_said,
 )
 from harness.binaries.builds import compare_builds
-from harness.binaries.find_binaries import in_words, read_binaries
+from harness.binaries.find_binaries import BinaryContents, read_binaries
 from harness.cells.places import CompileOptions
 from harness.cli.amounts import Words
 from harness.cli.options import Options, argument, goes_with, json_option, option, silent, verb
-from harness.cli.output import print_json, print_remarks, print_said
+from harness.cli.output import print_remarks, print_result
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end, sm_option, tool_options
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.judging.ptxas.binary import selects
+from harness.values.binary import ReassembledKernel
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.target import Target
 
@@ -79,49 +81,44 @@ def command(options: _BinariesOptions) -> int:
         with working(f"reading {os.path.basename(path)}"):  # noqa: PTH119
             found.append(read_binaries(path))
     problems = [problem for contents in found for problem in contents.problems]
-    words = in_words([kernel.name for contents in found for kernel in contents.kernels])
-
-    def is_selected(name: str) -> bool:
-        return selects(options.patterns, name, words[name])
-
     names = set(map(str, targets))
-    chosen = [
-        [
-            kernel
-            for kernel in contents.kernels
-            if (not names or kernel.target in names) and is_selected(kernel.name)
-        ]
+    selected = [
+        [k for k in contents.kernels if selects(options.patterns, k.name, k.demangled)]
         for contents in found
     ]
+    chosen = [[k for k in some if not names or k.target in names] for some in selected]
     if not any(chosen) and not ptxas:
+        count = len({kernel.name for contents in found for kernel in contents.kernels})
         raise EmptySelectionError(
-            f"{' and '.join(paths)}: none of the {len(words):,} kernels is selected by "
-            "--kernel and --sm"
+            f"{' and '.join(paths)}: none of the {count:,} kernels is selected by --kernel and --sm"
         )
     print_remarks(*problems)
-    is_worse = False
     if len(paths) == 2:
         result = compare_builds(*chosen)
         is_worse = any(change.worse for change in result.changes)
-        if options.as_json:
-            print_json(builds_document(result, (paths[0], paths[1]), words, problems))
-        else:
-            print_said(builds_said(result, *paths, words, whole=options.whole))
-        return 1 if is_worse else 4 if problems else 0
-    again = None
-    blocks = kernels_said(chosen[0], words, whole=options.whole or bool(options.patterns))
-    if ptxas:
-        with preparing():
-            versions = [version for spec in ptxas for version in PTXAS_BACK_END.select(spec)]
-            tools = [PTXAS_BACK_END.install(version) for version in versions]
-        with open_results() as store, working("assembling PTX") as tell:
-            modules, kernels, how = found[0].modules, found[0].kernels, options.how
-            job = assemble_again(store, modules, kernels, is_selected, tools, targets, how, tell)
-            again = run_to_the_end(job)
-        blocks = [*(blocks if chosen[0] else ()), *again_said(again, words)]
-        is_worse = any(row.problem for row in again)
-    if options.as_json:
-        print_json(kernels_document(paths[0], chosen[0], words, problems, again))
+        document: object = builds_document(result, (paths[0], paths[1]), problems)
+        blocks = builds_said(result, *paths, whole=options.whole)
     else:
-        print_said(blocks)
+        again = None
+        blocks = kernels_said(chosen[0], whole=options.whole or bool(options.patterns))
+        if ptxas:
+            again = _assembled_again(found[0], {k.name: k.demangled for k in selected[0]}, options)
+            blocks = [*(blocks if chosen[0] else ()), *again_said(again)]
+        is_worse = any(row.problem for row in again or ())
+        document = kernels_document(paths[0], chosen[0], problems, again)
+    print_result(document, blocks, as_json=options.as_json)
     return 1 if is_worse else 4 if problems else 0
+
+
+def _assembled_again(
+    contents: BinaryContents, selected: Mapping[str, str], options: _BinariesOptions
+) -> list[ReassembledKernel]:
+    with preparing():
+        versions = [version for spec in options.ptxas for version in PTXAS_BACK_END.select(spec)]
+        tools = [PTXAS_BACK_END.install(version) for version in versions]
+    modules, kernels = contents.modules, contents.kernels
+    targets = list(map(Target.parse, options.sm))
+    with open_results() as store, working("assembling PTX") as tell:
+        return run_to_the_end(
+            assemble_again(store, modules, kernels, selected, tools, targets, options.how, tell)
+        )

@@ -104,6 +104,14 @@ def print_json(document: object) -> None:
     click.echo(json_text(document))
 
 
+def print_result(document: object, blocks: Iterable[Block], *, as_json: bool) -> None:
+    """What a command found: one JSON document, or what it has to say."""
+    if as_json:
+        print_json(document)
+    else:
+        print_said(blocks)
+
+
 def json_text(document: object) -> str:
     """A JSON document that does a terminal no harm."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -18,7 +18,7 @@ from harness.binaries.pin_files import PACKAGES, read_pins
 from harness.binaries.pin_words import pins_document, pins_said
 from harness.cli.amounts import FilePath
 from harness.cli.options import Options, argument, json_option, verb
-from harness.cli.output import print_json, print_said
+from harness.cli.output import print_result
 from harness.cli.progress.steps import working
 from harness.cli.results import read_results
 from harness.cli.running import sm_option
@@ -51,15 +51,14 @@ def command(options: _PinsOptions) -> int:
         raise ConfigurationError(f"{options.file}: not UTF-8 text") from error
     pins = read_pins(text, str(options.file))
     with working("asking the package index"):
-        taken = resolve(pins.requirements)
+        taken = resolve(pins)
     versions = {name: str(taken[name]) for name in PACKAGES if name in taken}
     if "triton" not in versions:
-        raise UsageError(f"{options.file}: {', '.join(pins.requirements)} needs no Triton on Linux")
+        raise UsageError(f"{options.file}: {', '.join(pins)} needs no Triton on Linux")
     with read_results() as store:
         known = [know_pair(store, versions["triton"], target) for target in targets]
-    if options.as_json:
-        print_json(pins_document(str(options.file), versions, known))
-    else:
-        print_said(pins_said(str(options.file), pins.requirements, versions, known))
+    file = str(options.file)
+    said = pins_said(file, pins, versions, known)
+    print_result(pins_document(file, versions, known), said, as_json=options.as_json)
     is_unknown = not all(pair.cells for pair in known)
     return 1 if any(pair.lost for pair in known) else 4 if is_unknown else 0

@@ -20,6 +20,7 @@ class BinaryKernel(msgspec.Struct, frozen=True, kw_only=True):
         made_by: version of the tool that wrote the machine code.
         code: hash of the kernel's machine code, names and line tables left out.
         ptx: targets of the PTX of this kernel in the same file.
+        demangled: its name as C++ has it.
     """
 
     file: str
@@ -34,6 +35,14 @@ class BinaryKernel(msgspec.Struct, frozen=True, kw_only=True):
     made_by: str | None = None
     code: str | None = None
     ptx: tuple[str, ...] = ()
+    demangled: str = ""
+
+    @property
+    def local_accesses(self) -> int | None:
+        """Instructions that access local memory."""
+        if self.local_stores is None or self.local_loads is None:
+            return None
+        return self.local_stores + self.local_loads
 
 
 class EmbeddedPtx(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,3 +71,4 @@ class ReassembledKernel(msgspec.Struct, frozen=True, kw_only=True):
     local_accesses: int | None = None
     shipped: BinaryKernel | None = None
     problem: str | None = None
+    demangled: str = ""

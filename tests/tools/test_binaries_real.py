@@ -131,8 +131,9 @@ def test_what_was_assembled_again_is_kept_by_content(
     with Store.open(tmp_path) as store:
 
         def again() -> list[ReassembledKernel]:
+            selected = {"crowded": "crowded"}
             job = assemble_again(
-                store, [ptx], [], bool, [tool], [], CompileOptions(), lambda _: None
+                store, [ptx], [], selected, [tool], [], CompileOptions(), lambda _: None
             )
             return asyncio.run(job)
 

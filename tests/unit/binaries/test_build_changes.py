@@ -23,7 +23,7 @@ OTHER = replace(KERNEL, code="two")
 
 
 def kinds(result: BuildChanges) -> list[str]:
-    document = builds_document(result, ("a", "b"), {}, ())
+    document = builds_document(result, ("a", "b"), ())
     return [change.kind for change in document.changes]
 
 
@@ -70,25 +70,25 @@ def test_hashes_of_a_build_are_no_names() -> None:
 def test_what_is_said_counts_each_kernel_once() -> None:
     ones = [KERNEL, replace(KERNEL, name="gone"), replace(KERNEL, name="w")]
     others = [KERNEL, replace(OTHER, name="w", n_regs=255), replace(OTHER, name="new")]
-    said = builds_said(compare_builds(ones, others), "a", "b", {}, whole=False)
+    said = builds_said(compare_builds(ones, others), "a", "b", whole=False)
     counts = {block.line.text: block.count for block in said if isinstance(block, Counted)}
     assert counts == {"worse": 1, "new": 1, "gone": 1, "the same machine code": 1}
 
 
 def test_a_long_list_is_shortened_and_says_so() -> None:
-    kernels = [replace(KERNEL, name=f"k{n}", local_loads=n) for n in range(100)]
-    shortened = str(kernels_said(kernels, {}, whole=False))
+    kernels = [replace(KERNEL, demangled=f"k{n}", local_loads=n) for n in range(100)]
+    shortened = str(kernels_said(kernels, whole=False))
     assert "--all" in shortened
     assert "k99" in shortened
     assert "'k1'" not in shortened
-    whole = str(kernels_said(kernels, {}, whole=True))
+    whole = str(kernels_said(kernels, whole=True))
     assert "--all" not in whole
     assert "'k1'" in whole
 
 
 def test_many_files_are_counted_together_and_named_at_their_kernels() -> None:
     kernels = [replace(KERNEL, file=f"{n}/k.cubin", local_loads=n) for n in range(30)]
-    text = str(kernels_said(kernels, {}, whole=False))
+    text = str(kernels_said(kernels, whole=False))
     assert "all 30" in text
     assert "29/k.cubin" in text
-    assert "all 20" not in str(kernels_said(kernels[:20], {}, whole=False))
+    assert "all 20" not in str(kernels_said(kernels[:20], whole=False))
