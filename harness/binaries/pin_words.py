@@ -25,8 +25,8 @@ class PairKnowledge(msgspec.Struct, frozen=True, kw_only=True):
     """A Triton with its ptxas on a target, as far as it is known.
 
     `known` is false where no stored result is of it. `lost` has, for each kernel and launch that
-    loses configs, those that work and all. `safe` is the pair to go to, and `safe_cells` how many of
-    the pair's cells are known of it.
+    loses configs, those that work and all. `safe` is the pair to go to, and `safe_cells` how many
+    of the pair's cells are known of it.
     """
 
     triton: str

@@ -163,11 +163,6 @@ class _Result(NamedTuple):
     is_asked: bool
     program: str
 
-    def seen(self, bug: int, followed: VerdictKind) -> Seen:
-        if self.flaky:
-            return Seen.FLAKY
-        return Seen.HERE if self.bug == bug else seen_of(self.verdict, self.stage, followed)
-
     def on(self, tool: str, place: str) -> tuple[_Line, str] | None:
         """The line that differs in this tool's version only, and that version."""
         frozen = "frozen" if self.frozen else ""
@@ -183,10 +178,6 @@ class _Result(NamedTuple):
         return (tool, place, beside, frozen, self.flags), self.triton
 
 
-def _none_known(kind: str) -> Sequence[str]:  # noqa: ARG001 - those of results alone
-    return ()
-
-
 @dataclass(slots=True)
 class BugHistory:
     """Takes in every result of every run, oldest run first, and tells what they say of each bug.
@@ -196,8 +187,8 @@ class BugHistory:
     of today.
     """
 
-    known: Callable[[str], Sequence[str]] = _none_known
-    gone: Callable[[str], Collection[str]] = _none_known
+    known: Callable[[str], Sequence[str]] = lambda _: ()
+    gone: Callable[[str], Collection[str]] = lambda _: ()
     _results: dict[str, list[_Result]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     _cells: dict[int, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -236,7 +227,8 @@ class BugHistory:
         if bug is not None:
             self._places[bug][place] = None
             self._cells[bug][cell] = facts.kernel, facts.target
-            if bug not in self._examples or result.is_asked or not self._is_asked(bug):
+            known = self._examples.get(bug)
+            if known is None or result.is_asked or known.flags or known.probe_of is not None:
                 self._examples[bug] = facts
             if facts.ptxas:
                 self._assemblers[bug] = facts.assembler
@@ -260,9 +252,6 @@ class BugHistory:
     def _once(self, word: str) -> str:
         return self._words.setdefault(word, word)
 
-    def _is_asked(self, bug: int) -> bool:
-        return not self._examples[bug].flags and self._examples[bug].probe_of is None
-
     def stories(self, *, clean_nights: int = CLEAN_NIGHTS) -> dict[int, Bug]:
         """Each bug that any result has, by number; of its record nothing else is known here."""
         return {bug: self._story(bug, clean_nights) for bug in self._places}
@@ -271,7 +260,11 @@ class BugHistory:
         example, cells = self._examples[bug], self._cells[bug]
         current = {cell for cell, (kernel, _) in cells.items() if cell not in self.gone(kernel)}
         places = {place_of(cell) for cell in current}
-        sightings = self._sightings(bug, _beside(self._at_fault(bug)))
+        tools = (self._at_fault(bug), _TRITON, _PTXAS)
+        sightings = self._sightings(
+            bug,
+            lambda result, place: next(filter(None, (result.on(t, place) for t in tools)), None),
+        )
         is_gone = not any(seen.counts and seen.line[1] in places for _, seen in sightings)
         # What each run says of the bug, on the lines that ever had it.
         nights: dict[int, list[Sighting]] = {run: [] for run in self._runs}
@@ -324,7 +317,11 @@ class BugHistory:
                 yield affected
 
     def _seen(self, result: _Result, bug: int) -> Seen:
-        return result.seen(bug, self._examples[bug].verdict)
+        if result.flaky:
+            return Seen.FLAKY
+        if result.bug == bug:
+            return Seen.HERE
+        return seen_of(result.verdict, result.stage, self._examples[bug].verdict)
 
     def history(self, bug: int) -> dict[HistoryPlace, bool]:
         """Where the bug was looked for, and whether it was there, at the places that ever had it.
@@ -382,14 +379,6 @@ class BugHistory:
 
 _LineOf: TypeAlias = Callable[[_Result, str], "tuple[_Line, str] | None"]
 _AT_OR_AFTER_PTXAS = (Stage.CUBIN, Stage.LAUNCH, Stage.RUN)
-
-
-def _beside(tool: str) -> _LineOf:
-
-    def line_of(result: _Result, place: str) -> tuple[_Line, str] | None:
-        return result.on(tool, place) or result.on(_TRITON, place) or result.on(_PTXAS, place)
-
-    return line_of
 
 
 _ANSWERS = {
@@ -586,6 +575,7 @@ def _short(tool: str, bounds: _Bounds) -> str:
 
 _SHOWN = 3
 _ALIKE = 0.75
+_WORDS = {True: "fails", False: "works"}
 
 
 class HistoryPlace(NamedTuple):
@@ -608,12 +598,15 @@ def compare_histories(
 ) -> Likeness:
     """Compare two bugs (number, and whether each place has it); said of the second one."""
     (number, mine), (others_number, theirs) = one, other
-    shared = sorted(mine.keys() & theirs.keys(), key=_order)
+    shared = sorted(
+        mine.keys() & theirs.keys(),
+        key=lambda place: (place.tool, place.target, place.flags, version_order(place.version)),
+    )
     differ = [place for place in shared if mine[place] is not theirs[place]]
     if differ:
         places = ", ".join(
-            f"{place.words} (bug {number} {_word(mine[place])}, "
-            f"bug {others_number} {_word(theirs[place])})"
+            f"{place.words} (bug {number} {_WORDS[mine[place]]}, "
+            f"bug {others_number} {_WORDS[theirs[place]]})"
             for place in differ[:_SHOWN]
         )
         more = f" and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
@@ -632,19 +625,11 @@ def compare_histories(
     return Likeness(number=others_number, agrees=None, words=words)
 
 
-def _word(fails: bool) -> str:  # noqa: FBT001 - it is the answer itself
-    return "fails" if fails else "works"
-
-
 def _listed(places: Sequence[HistoryPlace]) -> str:
     words = [place.words for place in places]
     if len(words) <= _SHOWN:
         return ", ".join(words)
     return f"{words[0]}, ..., {words[-1]} ({len(words)} places)"
-
-
-def _order(place: HistoryPlace) -> tuple[object, ...]:
-    return place.tool, place.target, place.flags, version_order(place.version)
 
 
 def related(bugs: Mapping[int, tuple[tuple[str | None, ...], str]]) -> dict[int, tuple[int, ...]]:
@@ -676,7 +661,14 @@ def stretches(rows: Iterable[Row], condition: Condition) -> list[list[Row]]:
     followed = FollowedFailure(condition=condition)
     return [
         list(group)
-        for (_, outcome), group in groupby(rows, key=lambda row: (_place(row), followed.of(row)))
+        for (*_, outcome), group in groupby(
+            rows,
+            key=lambda row: (
+                *(row.kernel, row.launch, row.target),
+                Config.of(row.config).label,
+                followed.of(row),
+            ),
+        )
         if outcome is VerdictAnswer.SAME
     ]
 
@@ -688,10 +680,6 @@ def stretch_words(rows: Sequence[Row], condition: Condition) -> str:
     count = f" ({len(rows)} cells)" if len(rows) > 1 else ""
     words = f"{spell(condition)} holds with {' to '.join(ends)}{count}"
     return f"{words}: {numbers}" if numbers else words
-
-
-def _place(row: Row) -> tuple[str, str, str, str]:
-    return row.kernel, row.launch, row.target, Config.of(row.config).label
 
 
 def held_at(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from harness.bugs.life import CLEAN_NIGHTS, BugHistory, compare_histories, held_at, related
 from harness.cells.matrix_rules import EVERY, is_meant
 from harness.cells.repros.find import list_repros
-from harness.diff.between_runs import all_runs, gone_cells
+from harness.diff.between_runs import gone_cells
 from harness.frontends.registry import kinds, known_versions
 from harness.judging.conditions import Condition
 from harness.store.bug_identity import bug_key, signature_of
@@ -103,7 +103,7 @@ def list_held(
 
 def _results(store: Store) -> Iterator[tuple[Occasion, BugFacts, Row]]:
     decoded: dict[bytes, tuple[BugFacts, Row]] = {}
-    for run in all_runs(store):
+    for run in store.all_runs():
         occasion = _occasion(run)
         for stored in store.run_bodies(run.id):
             if stored.row not in decoded:
@@ -280,15 +280,14 @@ def _other(number: int, text: str | None, records: dict[int, BugRecord]) -> int:
     if other not in records:
         raise UsageError(_no_such_bug(other, list(records)))
     # Whatever it is a duplicate of in turn must not lead back.
-    visited, at = {number}, other
-    while True:
+    visited: set[int | None] = {number}
+    at: int | None = other
+    while at in records:
         if at in visited:
             raise UsageError(f"bug {number} cannot be a duplicate of {other}, which leads back")
         visited.add(at)
-        following = records[at].duplicate_of
-        if following is None or following not in records:
-            return other
-        at = following
+        at = records[at].duplicate_of
+    return other
 
 
 def _no_such_bug(number: int, numbers: Sequence[int]) -> str:
@@ -305,7 +304,7 @@ def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[BugHistory, set[
     )
     # A night in which nothing has changed has the rows of the night before.
     decoded: dict[bytes, tuple[BugFacts, int | None]] = {}
-    for run in all_runs(store):
+    for run in store.all_runs():
         occasion = _occasion(run)
         for stored in store.run_bodies(run.id):
             if stored.row not in decoded:

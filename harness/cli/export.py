@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -25,8 +26,8 @@ from harness.cli.progress.steps import working
 from harness.cli.results import read_results
 from harness.cli.running import stored_options
 from harness.cli.streams import reader_is_gone
-from harness.diff.between_runs import all_runs, find_run
-from harness.matrix.history import export_file, export_stream, rows_of
+from harness.diff.between_runs import find_run
+from harness.matrix.history import export_file, rows_of
 from harness.store.export import FORMATS, TEXT_FORMATS
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Selector
@@ -51,7 +52,7 @@ def command(options: _ExportOptions) -> None:
     if options.out is None and options.form not in TEXT_FORMATS:
         raise UsageError(f"--format {options.form} is not text: say where it goes with --out FILE")
     with read_results() as store:
-        all_of_store = all_runs(store)
+        all_of_store = store.all_runs()
         runs = all_of_store if options.every else [find_run(all_of_store, options.run or "last")]
         if not runs:
             raise EmptySelectionError("there are no runs; start one with `triage compile`")
@@ -62,7 +63,8 @@ def command(options: _ExportOptions) -> None:
             status_console().print(f"written to {options.out}", soft_wrap=True)
         elif sys.stdout.isatty():
             page = io.BytesIO()
-            export_stream(rows, options.form, page, lambda: True)
+            TEXT_FORMATS[options.form](rows, page)
             print_bytes(page.getvalue())
         else:
-            export_stream(rows, options.form, sys.stdout.buffer, lambda: not reader_is_gone())
+            heard = takewhile(lambda _: not reader_is_gone(), rows)
+            TEXT_FORMATS[options.form](heard, sys.stdout.buffer)

@@ -65,9 +65,9 @@ from harness.matrix.dry_run import (
     matrix_document,
     matrix_lines,
 )
-from harness.matrix.merge import merge_stores
 from harness.matrix.night import MatrixReport, make_plan, run_matrix
 from harness.matrix.run_policy import MatrixOptions
+from harness.store.merge import merge_stores
 from harness.store.store import Shard
 from harness.values.errors import UsageError
 from harness.values.matrix import Selector
@@ -145,7 +145,7 @@ def merge(options: _MergeOptions) -> int:
         if report.unfinished:
             runs = ", ".join(map(str, report.unfinished))
             print_line(f"not finished, or still without some shards: run {runs}")
-    return report.exit_code
+    return 4 if report.refused else 0
 
 
 _RUN_EPILOG = """\b

@@ -46,26 +46,30 @@ def command(options: _WatchOptions) -> None:
     if options.github is not None and not _REPOSITORY.fullmatch(options.github):
         raise UsageError(f"--github {options.github!r}: write OWNER/REPO")
     with open_results() as store:
-        night = watch(store)
-        sent = send(night.news, webhook, store.home) if webhook else 0
-        filed = (
-            file_issues(store, night.drafts, options.github)
-            if options.github and options.files
-            else {}
-        )
-    drafts = night.drafts if options.github else ()
+        run, older, news, drafts = watch(store)
+        drafts = drafts if options.github else []
+        sent = send(news, webhook, store.home) if webhook else 0
+        is_filed = options.github and options.files
+        filed = file_issues(store, drafts, options.github or "") if is_filed else {}
     if options.as_json:
-        news = [{**asdict(message), "text": message.text} for message in night.news]
-        more = {"sent": sent, "drafts": [asdict(message) for message in drafts], "filed": filed}
-        print_json({"schema": 1, "run": night.run, "older": night.older, "news": news, **more})
+        print_json(
+            {
+                "schema": 1,
+                "run": run.id,
+                "older": older.id if older else None,
+                "news": [{**asdict(message), "text": message.text} for message in news],
+                "sent": sent,
+                "drafts": list(map(asdict, drafts)),
+                "filed": filed,
+            }
+        )
         return
-    if not webhook:
-        for message in night.news:
-            print_line(message.text)
+    for message in () if webhook else news:
+        print_line(message.text)
     for draft in drafts:
         print_line(filed.get(draft.bug) or f"# {draft.title}\n\n{draft.body}")
     status_console().print(
-        f"run {night.run}: {len(night.news):,} messages"
+        f"run {run.id}: {len(news):,} messages"
         + (f", {sent:,} of them sent now" if webhook else "")
         + (f"; {len(drafts):,} issues, {len(filed):,} filed" if options.github else ""),
         soft_wrap=True,

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -57,7 +58,7 @@ def compare_runs(
     Raises:
         StorageError: the results cannot be read.
     """
-    runs = {run.id: run for run in all_runs(store)}
+    runs = {run.id: run for run in store.all_runs()}
     started = runs[older].started if older in runs else 0.0
     purposes = {purpose_of(runs[run].command) for run in (older, newer) if run in runs}
 
@@ -115,7 +116,7 @@ def previous_run(store: Store, run: int) -> RunRecord | None:
     Raises:
         StorageError: the runs cannot be read.
     """
-    return _before(all_runs(store), run, steps=1)
+    return _before(store.all_runs(), run, steps=1)
 
 
 def last_night(
@@ -128,7 +129,7 @@ def last_night(
     Raises:
         StorageError: the results cannot be read.
     """
-    finished = [run for run in all_runs(store) if run.finished is not None]
+    finished = [run for run in store.all_runs() if run.finished is not None]
     nights = [run for run in finished if run.command.startswith("triage matrix")] or finished
     if not nights:
         return None, None, None
@@ -163,7 +164,7 @@ def gone_cells(store: Store, kernel: str) -> frozenset[str]:
 
 def _results_of(store: Store, kernel: str) -> Iterator[tuple[ResultRecord, bool]]:
     """The last result of each cell, and whether the cell is gone."""
-    runs = store.runs(limit=1 << 31)
+    runs = store.all_runs()
     commits = [run.id for run in runs if run.command.startswith("triage pr ")]
     records = list(store.latest_results(kernel, but=commits)) or [*store.latest_results(kernel)]
     nights = {run.id: run.started for run in runs if run.finished and _has_all_configs(run)}
@@ -203,7 +204,7 @@ def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecor
         EmptySelectionError: there is nothing to compare.
         StorageError: the runs cannot be read.
     """
-    runs = all_runs(store)
+    runs = store.all_runs()
     if len(words) == 2:
         return find_run(runs, words[0]), find_run(runs, words[1])
     newer = find_run(runs, words[0] if words else "last")
@@ -260,22 +261,10 @@ def matrix_of(store: Store, run: RunRecord, file: Path | None = None) -> Matrix 
     if words[1:2] != ["matrix"]:
         return None
     kept = store.records(MATRIX, str, [run.uid]).values()
-    named = Path(_value_of("--matrix", words) or FILE)
-    found = next(filter(Path.is_file, (*map(Path, kept), named)), None)
+    options = ((*word.partition("="), following) for word, following in pairwise([*words, ""]))
+    named = (value or following for name, _, value, following in options if name == "--matrix")
+    found = next(filter(Path.is_file, map(Path, (*kept, next(named, FILE)))), None)
     return read_matrix(found) if found else None
-
-
-def _value_of(option: str, words: Sequence[str]) -> str | None:
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        name, equals, value = word.partition("=")
-        if name == option:
-            return value if equals else following
-    return None
-
-
-def all_runs(store: Store) -> list[RunRecord]:
-    """Oldest first, by their start: numbers are in the order in which other stores were merged."""
-    return sorted(store.runs(limit=1 << 31), key=lambda run: (run.started, run.id))
 
 
 def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | None:

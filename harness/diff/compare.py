@@ -25,14 +25,15 @@ Pure.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from msgspec import structs
-from packaging.version import Version
 
 from harness.cells.matrix_rules import Expectations, happened
 from harness.diff.sets import ConfigSets, does_work
@@ -65,10 +66,21 @@ def metric_steps(older: Facts, newer: Facts, *, health: bool = True) -> tuple[Me
     memory asked for at launch, there is no step. Without `health` it is left out that the
     cell is sick now, or no longer.
     """
-    if older.cubin_sha256 and _program(older) == _program(newer):
+    program = attrgetter("cubin_sha256", "shared", "tmem_size")
+    if older.cubin_sha256 and program(older) == program(newer):
         # What the same code takes on another day says nothing of the code.
         return ()
-    steps = [*_health(older, newer)] if health else []
+    steps = []
+    if health and older.verdict != newer.verdict:
+        steps.append(
+            MetricStep(
+                metric="verdict",
+                older=older.verdict,
+                newer=newer.verdict,
+                severity=Severity.HEALTH,
+                worse=newer.verdict is VerdictKind.SICK,
+            )
+        )
     for metric in METRICS:
         before, after = getattr(older, metric), getattr(newer, metric)
         if before is not None and after is not None and before != after:
@@ -82,7 +94,19 @@ def metric_steps(older: Facts, newer: Facts, *, health: bool = True) -> tuple[Me
                     worse=rises is (metric != "occupancy"),
                 )
             )
-    steps += _times(older, newer)
+    if older.time_ms and newer.time_ms:
+        faster = compare_times(older.time_ms, newer.time_ms)
+        # A noisy metric: only intervals that are apart are a step, whatever their medians are.
+        if faster is not Faster.AMBIGUOUS:
+            steps.append(
+                MetricStep(
+                    metric="time_ms",
+                    older=older.time_ms.median,
+                    newer=newer.time_ms.median,
+                    severity=Severity.TIME,
+                    worse=faster is Faster.FIRST,
+                )
+            )
     return tuple(sorted(steps, key=lambda step: -step.severity))
 
 
@@ -91,37 +115,6 @@ def direction(steps: tuple[MetricStep, ...]) -> bool | None:
     if not steps or steps[0].severity is Severity.INFORMATIONAL:
         return None
     return steps[0].worse
-
-
-def _program(facts: Facts) -> tuple[object, ...]:
-    return facts.cubin_sha256, facts.shared, facts.tmem_size
-
-
-def _health(older: Facts, newer: Facts) -> Iterator[MetricStep]:
-    if older.verdict != newer.verdict:
-        yield MetricStep(
-            metric="verdict",
-            older=older.verdict,
-            newer=newer.verdict,
-            severity=Severity.HEALTH,
-            worse=newer.verdict is VerdictKind.SICK,
-        )
-
-
-def _times(older: Facts, newer: Facts) -> Iterator[MetricStep]:
-    """A noisy metric: only intervals that are apart are a step, whatever their medians are."""
-    before, after = older.time_ms, newer.time_ms
-    if before is None or after is None:
-        return
-    faster = compare_times(before, after)
-    if faster is not Faster.AMBIGUOUS:
-        yield MetricStep(
-            metric="time_ms",
-            older=before.median,
-            newer=after.median,
-            severity=Severity.TIME,
-            worse=faster is Faster.FIRST,
-        )
 
 
 Earlier = Callable[[Sequence[str]], Mapping[str, Facts]]
@@ -208,21 +201,13 @@ def _side_by_side(
     older: Iterable[Facts], newer: Iterable[Facts]
 ) -> Iterator[tuple[list[Facts], list[Facts]]]:
     # Cells come in the order of their ids, in which `/` ends a place.
-    streams = [groupby(run, key=lambda facts: facts.place + "/") for run in (older, newer)]
-    heads = [_advance(stream) for stream in streams]
-    while any(heads):
-        first = min(head[0] for head in heads if head)
-        sides: list[list[Facts]] = [[], []]
-        for side, head in enumerate(heads):
-            if head and head[0] == first:
-                sides[side] = head[1]
-                heads[side] = _advance(streams[side])
-        yield sides[0], sides[1]
-
-
-def _advance(stream: Iterator[tuple[str, Iterator[Facts]]]) -> tuple[str, list[Facts]] | None:
-    head = next(stream, None)
-    return (head[0], list(head[1])) if head else None
+    runs = [((facts.place + "/", side, facts) for facts in run)
+            for side, run in enumerate((older, newer))]  # fmt: skip
+    for _, group in groupby(heapq.merge(*runs, key=itemgetter(0)), key=itemgetter(0)):
+        sides: tuple[list[Facts], list[Facts]] = [], []
+        for _, side, facts in group:
+            sides[side].append(facts)
+        yield sides
 
 
 @dataclass(slots=True, kw_only=True)
@@ -249,11 +234,24 @@ class _Comparison:
                 self.counts[change.kind] += 1
             else:
                 changes.append(change)
-        changes += [self._gone(facts) for cell, facts in before.items() if cell not in after]
+        for cell in [cell for cell in before if cell not in after]:
+            why = self.excluded(before[cell])
+            kind = ChangeKind.MISSING if why is None else ChangeKind.EXCLUDED
+            if why is None and self.removed(before[cell]):
+                kind = ChangeKind.REMOVED
+            changes.append(Change(kind=kind, older=before[cell], newer=None, why=why))
         unknown = [change.facts.cell for change in changes if _asks_history(change)]
         past = self.earlier(unknown) if unknown else {}
-        for change in changes:
-            self._count(_with_history(change, past, before, after))
+        for plain in changes:
+            change = _with_history(plain, past, before, after)
+            if change.kind.is_quiet:
+                self.counts[change.kind] += 1
+            if change.steps or not change.kind.is_quiet:
+                # Of a hundred thousand that are kept, equal words are one object.
+                sides = {"older": change.older, "newer": change.newer}
+                slim = {name: side and shared(side, self.words) for name, side in sides.items()}
+                kept = self.informational if change.kind.is_quiet else self.changes
+                kept.append(structs.replace(change, **slim))
 
     def _judge(self, older: Facts | None, newer: Facts) -> Change:
         expectation = self.expectations.of(newer)
@@ -275,28 +273,6 @@ class _Comparison:
                 )
                 self.surprises[key] = structs.replace(surprise, cells=surprise.cells + 1)
         return structs.replace(change, expectation=expectation)
-
-    def _gone(self, older: Facts) -> Change:
-        why = self.excluded(older)
-        kind = ChangeKind.MISSING if why is None else ChangeKind.EXCLUDED
-        if why is None and self.removed(older):
-            kind = ChangeKind.REMOVED
-        return Change(kind=kind, older=older, newer=None, why=why)
-
-    def _count(self, change: Change) -> None:
-        if not change.kind.is_quiet:
-            self.changes.append(self._slim(change))
-            return
-        self.counts[change.kind] += 1
-        if change.steps:
-            self.informational.append(self._slim(change))
-
-    def _slim(self, change: Change) -> Change:
-        """The change to keep: of a hundred thousand, equal words are one object."""
-        older = change.older and shared(change.older, self.words)
-        return structs.replace(
-            change, older=older, newer=change.newer and shared(change.newer, self.words)
-        )
 
 
 def shared(facts: F, once: dict[str, Any]) -> F:
@@ -443,16 +419,17 @@ def _older_version(
     current = [after[cell] if _is_told(after.get(cell)) else before[cell] for cell in before]
     beside = [facts for facts in after.values() if facts.cell not in before]
     axes = (
-        (_same_triton, _ptxas_version, "ptxas", current),
-        (_same_ptxas, _triton_version, "Triton", current),
-        (_same_triton, _ptxas_version, "ptxas", beside),
+        (_same_triton, "ptxas", "ptxas", current),
+        (_same_ptxas, "compiler_version", "Triton", current),
+        (_same_triton, "ptxas", "ptxas", beside),
     )
-    for is_on_axis, version_of, tool, cells in axes:
-        place = version_of(newer)
+    for is_on_axis, name, tool, cells in axes:
+        place = parse_version(getattr(newer, name))
         line = [
             (version, facts)
             for facts in cells
-            if _is_told(facts) and is_on_axis(facts, newer) and (version := version_of(facts))
+            if _is_told(facts) and is_on_axis(facts, newer)
+            if (version := parse_version(getattr(facts, name)))
         ]
         below = [at for at in line if place and at[0] < place]
         if place and below:
@@ -480,11 +457,3 @@ def _same_ptxas(one: Facts, other: Facts) -> bool:
     if (_is_bundled(one), one.frozen) != (_is_bundled(other), other.frozen):
         return False
     return _is_bundled(one) or one.ptxas == other.ptxas
-
-
-def _triton_version(facts: Facts) -> Version | None:
-    return parse_version(facts.compiler_version)
-
-
-def _ptxas_version(facts: Facts) -> Version | None:
-    return parse_version(facts.ptxas)

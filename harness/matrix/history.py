@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import takewhile
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -23,17 +21,6 @@ from harness.values.matrix import Selector
 from harness.values.row import Row
 
 # `triage export`: results as a file, for other programs.
-
-
-def export_stream(
-    rows: Iterator[StoredRow], form: str, out: IO[bytes], is_read: Callable[[], bool]
-) -> None:
-    """Write results to an open stream, for as long as it `is_read`.
-
-    Raises:
-        StorageError: the results cannot be read.
-    """
-    TEXT_FORMATS[form](takewhile(lambda _: is_read(), rows), out)
 
 
 def export_file(
@@ -96,7 +83,14 @@ def read_history(store: Store, kernel: str, only: Sequence[Selector]) -> list[Ro
             f"{kernel} has {len(cells)} cells with results, and none matches; "
             f"there are launches {launches} and targets {targets}"
         )
-    return sorted(rows, key=_order)
+    return sorted(
+        rows,
+        key=lambda row: (
+            *(row.kernel, row.launch, row.target, Config.of(row.config).label),
+            toolchain_order(row.compiler_version, row.ptxas, row.ptxas_origin),
+            row.frozen,
+        ),
+    )
 
 
 def _kernels(store: Store, pattern: str) -> list[str]:
@@ -114,8 +108,3 @@ def _kernels(store: Store, pattern: str) -> list[str]:
     near = difflib.get_close_matches(pattern, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "`triage compile` or `matrix run` makes them"
     raise UsageError(f"--kernel {pattern}: there are no results of it; {hint}")
-
-
-def _order(row: Row) -> tuple[object, ...]:
-    place = (row.kernel, row.launch, row.target, Config.of(row.config).label)
-    return *place, toolchain_order(row.compiler_version, row.ptxas, row.ptxas_origin), row.frozen

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from msgspec.structs import replace
 from harness.cells.matrix_rules import exclusion_of
 from harness.cells.places import RunProgress, at_bench
 from harness.cells.repros.find import find_kernels, list_repros
-from harness.diff.between_runs import all_runs
 from harness.diff.compare import compare
 from harness.diff.pairing import Launches, LaunchName
 from harness.frontends.plan import PlannedCell
@@ -44,7 +43,7 @@ from harness.matrix.run_policy import MatrixOptions, launch_timeout
 from harness.store.artifacts import UnusableArtifactError
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
-from harness.values.cell import CellId, program_of
+from harness.values.cell import program_of
 from harness.values.change import Change, ChangeKind, PullRequest
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.matrix import Matrix
@@ -64,18 +63,6 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     folder: Path
-
-
-def launches_of(cells: Iterable[PlannedCell]) -> Launches:
-    """Each launch with its arguments, but for those that its configs set."""
-    launches: dict[LaunchName, str] = {}
-    for cell in cells:
-        name = LaunchName(cell.cell.kernel, cell.cell.launch)
-        if name not in launches:
-            given = cell.record.arguments if cell.record else []
-            own = [one for one in given if one.get("name") not in cell.cell.config.as_dict()]
-            launches[name] = msgspec.json.encode(own, order="sorted").decode()
-    return launches
 
 
 # Where base and head lie.
@@ -250,26 +237,26 @@ async def run_side(
             for place in plan.places:
                 stored = front_end(place.compiler.kind).stored_plan(bench, place)
                 cells += stored.cells if stored else ()
-        for cell in cells:
-            if cell.launch:
-                _check_reads(cell.launch.capture.value.reads.files, cell.cell, side, never)
-        return report, launches_of(cells)
-
-
-def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) -> None:
-    for name in files:
-        file = Path(name)
-        if file.is_relative_to(side.folder) or not file.is_relative_to(never.folder):
-            continue
-        # An environment inside a checkout is shared by both.
-        if not any(part[0] == "." for part in file.relative_to(never.folder).parts) and (
-            not file.is_relative_to(sys.prefix)
-        ):
-            raise UsageError(
-                f"{cell.kernel} of {side.name} imports {file}, which is of {never.name}: its "
-                "package is installed in editable mode from a folder that is not searched; set "
-                "PYTHONPATH=FOLDER, relative to the checkout"
-            )
+    # Each launch with its arguments, but for those that its configs set.
+    launches: dict[LaunchName, str] = {}
+    for cell in cells:
+        for file in map(Path, cell.launch.capture.value.reads.files if cell.launch else ()):
+            # An environment inside a checkout is shared by both.
+            is_shared = file.is_relative_to(side.folder) or file.is_relative_to(sys.prefix)
+            if file.is_relative_to(never.folder) and not is_shared:
+                if any(part[0] == "." for part in file.relative_to(never.folder).parts):
+                    continue
+                raise UsageError(
+                    f"{cell.cell.kernel} of {side.name} imports {file}, which is of {never.name}: "
+                    "its package is installed in editable mode from a folder that is not searched; "
+                    "set PYTHONPATH=FOLDER, relative to the checkout"
+                )
+        name = LaunchName(cell.cell.kernel, cell.cell.launch)
+        if name not in launches:
+            given = cell.record.arguments if cell.record else []
+            own = [one for one in given if one.get("name") not in cell.cell.config.as_dict()]
+            launches[name] = msgspec.json.encode(own, order="sorted").decode()
+    return report, launches
 
 
 def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, tuple[str, int]]:
@@ -308,7 +295,7 @@ def last_run(store: Store) -> int:
     Raises:
         EmptySelectionError: none has.
     """
-    runs = [run.id for run in all_runs(store) if run.finished is not None]
+    runs = [run.id for run in store.all_runs() if run.finished is not None]
     if not runs:
         raise EmptySelectionError(f"{store.home}: no run has finished there")
     return runs[-1]

@@ -28,7 +28,6 @@ from harness.values.errors import EmptySelectionError, InfrastructureError, Usag
 # same is not news.
 
 _NEW_BUG = "new bug"
-_DIGITS = 16
 _LONGEST_TITLE = 120
 
 
@@ -84,7 +83,7 @@ def news_of(
     """
     new = [bug for bug in bugs if bug.first_seen == run.id]
     news: list[News] = []
-    shown: set[int] = set()
+    shown: set[int | None] = set()
     for group in group_changes(changes.changes) if changes else ():
         if not (group.kind.is_bad or group.kind in (ChangeKind.FIXED, ChangeKind.METRIC_BETTER)):
             continue
@@ -93,10 +92,11 @@ def news_of(
             for change in group.changes
             if change.newer and not change.newer.verdict.compiles
         }
-        bug = next(
-            (bug for bug in new if (bug.example.signature, bug.example.kernel) in failures), None
+        named = (
+            b.record.number for b in new if (b.example.signature, b.example.kernel) in failures
         )
-        shown |= {bug.record.number} if bug else set()
+        number = next(named, None)
+        shown.add(number)
         news.append(
             News(
                 kind=group.kind.value,
@@ -107,32 +107,31 @@ def news_of(
                 run=run.id,
                 older=older.id if older else None,
                 key=_key(run, group.kind.value, group.what, group.where, group.since),
-                bug=bug.record.number if bug else None,
+                bug=number,
                 since=group.since,
                 issue=group.issue,
             )
         )
-    return news + [_new_bug(run, older, bug) for bug in new if bug.record.number not in shown]
-
-
-def _new_bug(run: RunRecord, older: RunRecord | None, bug: Bug) -> News:
-    number = bug.record.number
-    return News(
-        kind=_NEW_BUG,
-        what=bug_title(bug),
-        where=", ".join((*bug.kernels, *bug.targets)),
-        cells=bug.cells_now,
-        command=f"triage bugs show {number}",
-        run=run.id,
-        older=older.id if older else None,
-        key=_key(run, _NEW_BUG, bug.record.key),
-        bug=number,
-    )
+    return news + [
+        News(
+            kind=_NEW_BUG,
+            what=bug_title(bug),
+            where=", ".join((*bug.kernels, *bug.targets)),
+            cells=bug.cells_now,
+            command=f"triage bugs show {bug.record.number}",
+            run=run.id,
+            older=older.id if older else None,
+            key=_key(run, _NEW_BUG, bug.record.key),
+            bug=bug.record.number,
+        )
+        for bug in new
+        if bug.record.number not in shown
+    ]
 
 
 def _key(run: RunRecord, *words: str | None) -> str:
     text = "\0".join((run.uid, *(word or "" for word in words)))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def draft_of(bug: Bug) -> Draft:
@@ -177,18 +176,10 @@ _GITHUB = "https://api.github.com"
 _TOKENS = ("GH_TOKEN", "GITHUB_TOKEN")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NightNews:
-    """A night: its number, that of the run it is compared with, its news, drafts of issues."""
+def watch(store: Store) -> tuple[RunRecord, RunRecord | None, list[News], list[Draft]]:
+    """What is worth a message of the last night that came to its end, and drafts of issues.
 
-    run: int
-    older: int | None
-    news: tuple[News, ...]
-    drafts: tuple[Draft, ...]
-
-
-def watch(store: Store) -> NightNews:
-    """What is worth a message of the last night that came to its end.
+    The night and the run that it is compared with come first.
 
     Raises:
         EmptySelectionError: no run has finished.
@@ -198,16 +189,9 @@ def watch(store: Store) -> NightNews:
     if run is None:
         raise EmptySelectionError("no run has finished: there is no night to report")
     bugs = list_bugs(store)
-    return NightNews(
-        run=run.id,
-        older=older.id if older else None,
-        news=tuple(news_of(run, older, changes, bugs)),
-        drafts=tuple(
-            draft_of(bug)
-            for bug in bugs
-            if bug.first_seen == run.id and bug.record.state is HumanState.UNTRIAGED
-        ),
-    )
+    new = [bug for bug in bugs if bug.first_seen == run.id]
+    drafts = [draft_of(bug) for bug in new if bug.record.state is HumanState.UNTRIAGED]
+    return run, older, news_of(run, older, changes, bugs), drafts
 
 
 def send(news: Sequence[News], url: str, home: Path) -> int:

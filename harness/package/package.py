@@ -74,9 +74,7 @@ def count_functions(
     unread: list[str] = []
     for file, text in texts.items():
         try:
-            written.update(
-                ((file, function.name), function) for function in written_functions(text)
-            )
+            written |= {(file, each.name): each for each in written_functions(text)}
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             unread.append(file)
     names: dict[str, set[tuple[str, str]]] = {}
@@ -140,12 +138,13 @@ class TuningList:
     @property
     def lost(self) -> tuple[Row, ...]:
         """Those that do not work, by an answer of the compilers and not by a limit of `triage`."""
-        return tuple(row for row in self.rows if not _is_unknown(row) and row not in self.works)
+        told = (row for row in self.rows if row.verdict not in COULD_NOT_TELL)
+        return tuple(row for row in told if row not in self.works)
 
     @property
     def unknown(self) -> tuple[Row, ...]:
         """Those of which nothing could be determined."""
-        return tuple(row for row in self.rows if _is_unknown(row))
+        return tuple(row for row in self.rows if row.verdict in COULD_NOT_TELL)
 
     @property
     def loss(self) -> Loss:
@@ -158,10 +157,6 @@ class TuningList:
         if lost:
             return Loss.SOME
         return Loss.NONE if self.works else Loss.UNKNOWN
-
-
-def _is_unknown(row: Row) -> bool:
-    return row.verdict in COULD_NOT_TELL
 
 
 def tuning_lists(
@@ -238,8 +233,7 @@ class PackageReport:
     @property
     def losing(self) -> tuple[tuple[TuningList, Pruning | None], ...]:
         """The lists of which all, or most, is lost: the most first."""
-        order = (Loss.ALL, Loss.MOST)
-        return tuple(pair for loss in order for pair in self.lists if pair[0].loss is loss)
+        return tuple(pair for loss in _GRAVE for pair in self.lists if pair[0].loss is loss)
 
     @property
     def is_incomplete(self) -> bool:
@@ -638,9 +632,7 @@ def pruning_of(tuning: TuningList) -> Pruning | None:
         why = "no config is left that a tuner could choose: it needs another one"
     elif row.compiler is None or not front_end(row.compiler).patches:
         why = "no way is known to leave out configs of this language"
-    elif row.ptxas_origin != BUNDLED and any(
-        config_row.stage == Stage.CUBIN.value for config_row in tuning.lost
-    ):
+    elif row.ptxas_origin != BUNDLED and any(r.stage == Stage.CUBIN.value for r in tuning.lost):
         why = f"{row.tool} fails, which a tuner cannot tell from the bundled one"
     if why:
         return Pruning(source=None, why_none=why)
@@ -659,8 +651,9 @@ def pruning_of(tuning: TuningList) -> Pruning | None:
     clauses = guard.clauses if guard else ()
     drops = {config for config in (*fails, *works) if any(c.fails(config) for c in clauses)}
     if guard is None or drops != set(fails):
-        why = "nothing tells the configs that fail from those that work"
-        return Pruning(source=None, why_none=why)
+        return Pruning(
+            source=None, why_none="nothing tells the configs that fail from those that work"
+        )
     source = patch.pruning_source(
         patch.PRUNING, guard, common_reason(tuning.lost), imported=("torch", "triton"), wraps=False
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
-from harness.hunt.causes import Cause
 from harness.hunt.hunt_words import spread
 from harness.hunt.plan import KeptHunt
 from harness.hunt.voting import Vote
@@ -14,28 +13,13 @@ _FRAME = Frame(width=420, height=200, left=52, right=22, top=14, bottom=48)
 _TIMES = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HuntView:
-    """One hunt. `points` are corners of the line of causes over seconds of CPU.
+def hunt_view(kept: KeptHunt) -> dict[str, Any]:
+    """How one hunt is shown, for its template.
 
-    Each cause has the ptxas, or Triton, in which it was first and in which it is. `heights` and
-    `times` are what stands at the axes, each with its place; `rate` is programs a second, `refused`
-    a share.
+    `points` are corners of the line of causes over seconds of CPU. Each cause has the ptxas, or
+    Triton, in which it was first and in which it is. `heights` and `times` are what stands at the
+    axes, each with its place; `rate` is programs a second, `refused` a share.
     """
-
-    kept: KeptHunt
-    rate: float | None
-    refused: float
-    hits: int
-    causes: tuple[tuple[Cause, str, str], ...]
-    points: tuple[tuple[float, float], ...]
-    heights: tuple[tuple[float, float], ...]
-    times: tuple[tuple[float, float], ...]
-    frame: Frame = _FRAME
-
-
-def hunt_view(kept: KeptHunt) -> HuntView:
-    """How one hunt is shown."""
     state = kept.state
     causes = state.new
     most, end = max(1, len(causes)), max(state.cpu, 1.0)
@@ -49,13 +33,14 @@ def hunt_view(kept: KeptHunt) -> HuntView:
         corners += [(x(cpu), _FRAME.y(min(most, n), most)) for n in (before, count)]
         before = count
     corners.append((x(end), _FRAME.y(min(most, before), most)))
-    return HuntView(
-        kept=kept,
-        rate=state.tried / state.seconds if state.seconds else None,
-        refused=state.votes.get(Vote.REFUSED.value, 0) / max(1, state.tried),
-        hits=sum(cause.hits for cause in causes),
-        causes=tuple((cause, *spread(cause.least, kept.version)) for cause in causes),
-        points=tuple(corners),
-        heights=tuple((n, _FRAME.y(n, most)) for n in ticks(most) if n == int(n)),
-        times=tuple((end * n / _TIMES, x(end * n / _TIMES)) for n in range(_TIMES + 1)),
-    )
+    return {
+        "kept": kept,
+        "rate": state.tried / state.seconds if state.seconds else None,
+        "refused": state.votes.get(Vote.REFUSED.value, 0) / max(1, state.tried),
+        "hits": sum(cause.hits for cause in causes),
+        "causes": tuple((cause, *spread(cause.least, kept.version)) for cause in causes),
+        "points": corners,
+        "heights": [(n, _FRAME.y(n, most)) for n in ticks(most) if n == int(n)],
+        "times": [(end * n / _TIMES, x(end * n / _TIMES)) for n in range(_TIMES + 1)],
+        "frame": _FRAME,
+    }

@@ -55,37 +55,24 @@ _NIGHT_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Night:
-    """A run and what changed since the one before; `compared` is false where that is not known."""
+def night_of(
+    run: int, started: float, finished: float, changes: Changes | None
+) -> dict[str, int | str | bool]:
+    """A run, and how many cells changed since the one before; `compared` says if that is known.
 
-    run: int
-    date: str
-    took: str
-    compared: bool
-    cells: int = 0
-    worse: int = 0
-    better: int = 0
-    new: int = 0
-    unknown: int = 0
-    gone: int = 0
-    same: int = 0
-
-    @classmethod
-    def of(cls, run: int, started: float, finished: float, changes: Changes | None) -> Night:
-        """The night of a run; times are in seconds since the epoch."""
-        seconds = round(finished - started)
-        counts: Counter[str] = Counter()
-        for kind, count in (changes.counts if changes else {}).items():
-            counts[_NIGHT_WORDS.get(kind, "same")] += count
-        return cls(
-            run=run,
-            date=f"{datetime.fromtimestamp(started, UTC):%a %d %b %Y, %H:%M} UTC",
-            took=str(timedelta(seconds=seconds)),
-            compared=changes is not None,
-            cells=counts.total(),
-            **counts,
-        )
+    Times are in seconds since the epoch.
+    """
+    counts: Counter[str] = Counter(worse=0, better=0, new=0, unknown=0, gone=0, same=0)
+    for kind, count in (changes.counts if changes else {}).items():
+        counts[_NIGHT_WORDS.get(kind, "same")] += count
+    return {
+        "run": run,
+        "date": f"{datetime.fromtimestamp(started, UTC):%a %d %b %Y, %H:%M} UTC",
+        "took": str(timedelta(seconds=round(finished - started))),
+        "compared": changes is not None,
+        "cells": counts.total(),
+        **counts,
+    }
 
 
 def day_of(seconds: float) -> str:
@@ -101,16 +88,16 @@ def age_of(seconds: float, now: float) -> str:
 
 def steps_of(changes: Iterable[Change]) -> list[tuple[float, ChangeGroup]]:
     """Cells whose numbers changed, the largest change first: in percent, infinite from 0 on."""
-    steps = [(_percent(change.steps[0]), change) for change in changes if change.steps]
+
+    def percent(step: MetricStep) -> float:
+        before, after = step.older, step.newer
+        if isinstance(before, str) or isinstance(after, str) or not before:
+            return math.inf
+        return (after - before) / before * 100
+
+    steps = [(percent(change.steps[0]), change) for change in changes if change.steps]
     steps.sort(key=lambda step: -abs(step[0]))
-    return [(percent, group_changes([change])[0]) for percent, change in steps[:MOST_STEPS]]
-
-
-def _percent(step: MetricStep) -> float:
-    before, after = step.older, step.newer
-    if isinstance(before, str) or isinstance(after, str) or not before:
-        return math.inf
-    return (after - before) / before * 100
+    return [(moved, group_changes([change])[0]) for moved, change in steps[:MOST_STEPS]]
 
 
 SearchEntry: TypeAlias = tuple[str, str, str]
@@ -178,7 +165,12 @@ class Overview:
                     self.known[kernel, target, toolchain] += 1
                 elif bug is not None:
                     self.open_bugs[kernel, target].add(bug)
-                self._list(facts, href_of(facts.cell))
+                if len(self.entries) < _MOST_ENTRIES:
+                    words = f"{facts.short} {facts.verdict} {facts.code or ''} {facts.cell}"
+                    href = href_of(facts.cell)
+                    self.entries.append(("cell", f"{words} {toolchain.words}", href))
+                else:
+                    self.unlisted += 1
         self._follow(cells, href_of)
 
     def state(
@@ -234,14 +226,6 @@ class Overview:
         others = "".join(f"; {name}: {cells:,}" for name, cells in parts if cells)
         return f"Nothing is broken: {works} work, in {plural(count, 'kernel')}{others}.", Tone.GOOD
 
-    def _list(self, facts: BugFacts, href: str) -> None:
-        if len(self.entries) >= _MOST_ENTRIES:
-            self.unlisted += 1
-            return
-        toolchain = toolchain_of_cell(facts).words
-        words = f"{facts.short} {facts.verdict} {facts.code or ''} {facts.cell} {toolchain}"
-        self.entries.append(("cell", words, href))
-
     def _follow(
         self, cells: Sequence[tuple[BugFacts, int | None]], href_of: Callable[[str], str]
     ) -> None:
@@ -252,7 +236,11 @@ class Overview:
         beside: dict[tuple[int, str], list[tuple[BugFacts, str, Seen]]] = defaultdict(list)
         for facts, bug in cells:
             for number in places.get(facts.place, ()):
-                seen = Seen.HERE if bug == number else _seen(facts)
+                seen = Seen.CLEAN if works(facts.verdict, facts.stage) else Seen.OTHER
+                if bug == number:
+                    seen = Seen.HERE
+                elif facts.verdict in COULD_NOT_TELL:
+                    seen = Seen.UNTOLD
                 beside[number, facts.place].append((facts, href_of(facts.cell), seen))
         for (number, _), cells_beside in beside.items():
             if len(cells_beside) > len(self.bugs[number].beside):
@@ -292,12 +280,6 @@ def _and(words: Sequence[str]) -> str:
     if len(words) > _MOST_CLAUSES:
         first.append(f"{len(words) - _MOST_CLAUSES:,} more")
     return " and ".join(filter(None, (", ".join(first[:-1]), first[-1])))
-
-
-def _seen(facts: BugFacts) -> Seen:
-    if facts.verdict in COULD_NOT_TELL:
-        return Seen.UNTOLD
-    return Seen.CLEAN if works(facts.verdict, facts.stage) else Seen.OTHER
 
 
 def mark_said(mark: VersionMark, affected: AffectedRange) -> tuple[str, str, str, str]:

@@ -109,15 +109,12 @@ def _ends(chart: Chart, names: Mapping[str, str]) -> Iterator[tuple[str, float, 
         places[at] = max(y, top)
         top = places[at] + _LETTER_HEIGHT
     for line, y in zip(ended, places, strict=True):
-        yield _together([names[name] for name in line.names]), y, line is worst
-
-
-def _together(names: Sequence[str]) -> str:
-    """The configs of one line: `warps=2, 4`, else the first and how many more there are."""
-    option = names[0].partition("=")[0] + "="
-    words = ", ".join([names[0], *(name.removeprefix(option) for name in names[1:])])
-    is_plain = len(words) <= _MOST_LETTERS and not any("," in name for name in names)
-    return words if is_plain or len(names) == 1 else f"{names[0]} +{len(names) - 1}"
+        # The configs of one line: `warps=2, 4`, else the first and how many more there are.
+        first, *others = [names[name] for name in line.names]
+        option = first.partition("=")[0] + "="
+        words = ", ".join([first, *(name.removeprefix(option) for name in others)])
+        is_plain = len(words) <= _MOST_LETTERS and not any("," in name for name in (first, *others))
+        yield words if is_plain or not others else f"{first} +{len(others)}", y, line is worst
 
 
 ROWS = 1_000
@@ -207,7 +204,12 @@ def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> Bl
     """
     if not beside:
         return None
-    ordered = sorted(beside, key=lambda entry: _order(entry[0]))
+    ordered = sorted(
+        beside,
+        key=lambda entry: toolchain_order(
+            entry[0].compiler_version, entry[0].ptxas, entry[0].ptxas_origin
+        ),
+    )
     tools = {facts.tool: (facts.assembler, version_order(facts.ptxas)) for facts, _, _ in beside}
     columns = sorted(tools, key=lambda tool: tools[tool])
     lines: _Lines = defaultdict(dict)
@@ -240,10 +242,6 @@ def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> Bl
         says=tuple(_says(lines, compilers)),
         command=spell_command("blame", words_of(example, others)),
     )
-
-
-def _order(facts: BugFacts) -> tuple[object, ...]:
-    return toolchain_order(facts.compiler_version, facts.ptxas, facts.ptxas_origin)
 
 
 def _label(key: tuple[str, str], compilers: Sequence[str]) -> str:

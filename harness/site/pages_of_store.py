@@ -24,7 +24,6 @@ from harness.cells.matrix_rules import EVERY, Expectations, happened, is_meant
 from harness.cells.places import CompileOptions, at_bench
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.diff.between_runs import (
-    all_runs,
     compare_runs,
     current_results,
     last_night,
@@ -44,11 +43,11 @@ from harness.site.live import Live
 from harness.site.overview import (
     MOST_READ,
     MOST_STEPS,
-    Night,
     Overview,
     age_of,
     day_of,
     mark_said,
+    night_of,
     steps_of,
 )
 from harness.site.pages import ROWS, CellPages, anchor_of, blame_view, charts_of, upstream_links
@@ -127,20 +126,20 @@ def write_site(
     folders = (each for each in (here, *here.parents) if (each / ".git").exists())
     repository = next(folders, here).name
 
-    async def write(folder: Path) -> SiteReport:
-        async with at_bench(store, CompileOptions(timeout=_SECONDS)) as bench:
-            writer = _Writer(
-                store=store,
-                folder=folder,
-                most=cell_pages,
-                only=only,
-                bench=bench,
-                repository=repository,
-            )
-            return await writer.write()
-
     def fill(folder: Path) -> None:
-        reports.append(asyncio.run(write(folder)))
+        async def write() -> None:
+            async with at_bench(store, CompileOptions(timeout=_SECONDS)) as bench:
+                writer = _Writer(
+                    store=store,
+                    folder=folder,
+                    most=cell_pages,
+                    only=only,
+                    bench=bench,
+                    repository=repository,
+                )
+                reports.append(await writer.write())
+
+        asyncio.run(write())
 
     write_output_folder(out, fill, marker=MARKER, option="--out")
     return reports[0]
@@ -167,7 +166,7 @@ class _Writer:
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store, only=self.only)
-        self.started = {each.id: each.started for each in all_runs(self.store)}
+        self.started = {each.id: each.started for each in self.store.all_runs()}
         run, _, changes = last_night(self.store, only=self.only)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         matrix = matrix_of(self.store, run) if run else None
@@ -188,12 +187,21 @@ class _Writer:
             bug.record.number: kept for bug in self.bugs if (kept := reproducer_of(self.store, bug))
         }
         self._write_nights(run, changes)
-        self._write_matrix()
+        room, grids = squares.MOST_SQUARES, []
+        for target, kernels in sorted(self.overview.matrix.items()):
+            grids.append(squares.matrix_grid(target, kernels, room))
+            room = max(1, room - sum(len(line.squares) for line in grids[-1].lines))
+        self._page("matrix.html", "matrix", grids=grids)
         self._write_bugs()
         columns = squares.toolchains_in_order(self.overview.by_toolchain)
         self._page("toolchains.html", "toolchains", toolchains=columns, overview=self.overview)
-        self._write_hunts()
-        self._write_search()
+        # numpy comes with them.
+        from harness.hunt.plan import kept_hunts  # noqa: PLC0415
+        from harness.site.hunts import hunt_view  # noqa: PLC0415
+
+        self._page("hunts.html", "hunts", hunts=list(map(hunt_view, kept_hunts(self.store))))
+        entries, unlisted = list(self.overview.search(self.bugs)), self.overview.unlisted
+        self._page("search.html", "search", ("search",), entries=entries, left_out=unlisted)
         self._page("help.html", "help", verdicts=VERDICTS)
         return SiteReport(
             pages=len(self.sizes),
@@ -408,20 +416,22 @@ class _Writer:
     # --- all kernels ----------------------------------------------------------------------------
 
     def _write_nights(self, run: RunRecord | None, changes: Changes | None) -> None:
-        """The first page, and for each of the last nights what changed in it."""
-        runs = self._runs(run)
+        """The first page, and for each of the last nights, newest first, what changed in it."""
+        runs: list[RunRecord] = []
+        while run and len(runs) < MOST_READ:
+            runs.append(run)
+            run = previous_run(self.store, run.id)
         tallies = [(each.id, self._tally(each.id)) for each in runs]
         first_seen = {bug.record.number: bug.first_seen for bug in self.bugs}
         sentence, tone = self.overview.state(tallies, first_seen)
-        nights: list[Night] = []
-        axis = []
+        nights, axis = [], []
         for at, night in enumerate(runs[:_MOST_NIGHTS]):
             older = runs[at + 1] if at + 1 < len(runs) else None
             if at and older:
                 matrix = matrix_of(self.store, night)
                 changes = compare_runs(self.store, older.id, night.id, matrix, only=self.only)
             changes = changes if older else None
-            counted = Night.of(night.id, night.started, night.finished or night.started, changes)
+            counted = night_of(night.id, night.started, night.finished or night.started, changes)
             groups = group_changes(changes.changes) if changes else []
             total = len(groups)
             latest = night if not at else None
@@ -460,14 +470,6 @@ class _Writer:
             **(last if runs else {}),
         )
 
-    def _runs(self, run: RunRecord | None) -> list[RunRecord]:
-        """The last nights, newest first."""
-        runs: list[RunRecord] = []
-        while run and len(runs) < MOST_READ:
-            runs.append(run)
-            run = previous_run(self.store, run.id)
-        return runs
-
     def _tally(self, run: int) -> squares.Tally:
         tally: dict[tuple[str, str], Counter[VerdictKind]] = defaultdict(Counter)
         if self.only == EVERY:
@@ -498,15 +500,6 @@ class _Writer:
                 compare = self._pair("Before and after", before[0], now[cells[1]])
         return tone, self.cells.of(change.facts.cell), compare
 
-    def _write_matrix(self) -> None:
-        room = squares.MOST_SQUARES
-        grids = []
-        for target, kernels in sorted(self.overview.matrix.items()):
-            grid = squares.matrix_grid(target, kernels, room)
-            grids.append(grid)
-            room = max(1, room - sum(len(line.squares) for line in grid.lines))
-        self._page("matrix.html", "matrix", grids=grids)
-
     def _write_bugs(self) -> None:
         self._page("bugs.html", "bugs", bugs=self.bugs)
         for bug in self.bugs:
@@ -531,23 +524,6 @@ class _Writer:
                 cells=bug_cells.shown,
                 left_out=bug_cells.count - len(bug_cells.shown),
             )
-
-    def _write_hunts(self) -> None:
-        # numpy comes with them.
-        from harness.hunt.plan import kept_hunts  # noqa: PLC0415
-        from harness.site.hunts import hunt_view  # noqa: PLC0415
-
-        hunts = [hunt_view(kept) for kept in kept_hunts(self.store)]
-        self._page("hunts.html", "hunts", hunts=hunts)
-
-    def _write_search(self) -> None:
-        self._page(
-            "search.html",
-            "search",
-            ("search",),
-            entries=list(self.overview.search(self.bugs)),
-            left_out=self.overview.unlisted,
-        )
 
 
 _WORDS = {

@@ -172,7 +172,12 @@ def config_grid(
     by_config: dict[str, dict[ToolchainKey, BugFacts]] = defaultdict(dict)
     for facts in cells:
         by_config[Config.of(dict(facts.config)).label][toolchain_of_cell(facts)] = facts
-    labels = _worst_first(by_config, max(1, most // max(1, len(columns))))
+    failures = {
+        label: sum(facts.verdict.is_failure for facts in by_toolchain.values())
+        for label, by_toolchain in by_config.items()
+    }
+    fits = max(1, most // max(1, len(columns)))
+    labels = set(sorted(by_config, key=lambda label: -failures[label])[:fits])
     hidden = len(by_config) - len(labels)
     left_out = (
         f"{hidden:,} of {len(by_config):,} configs are left out, those with the fewest failures "
@@ -188,21 +193,11 @@ def config_grid(
     return SquareGrid(
         title=title,
         columns=tuple(column.label for column in columns),
-        lines=tuple(line(label, of) for label, of in by_config.items() if label in labels),
+        lines=tuple(line(label, by_config[label]) for label in by_config if label in labels),
         left_out=left_out if hidden else "",
         heads=tuple(name.removeprefix("num_") for name in names) or ("config",),
         same=same_words(cells, names),
     )
-
-
-def _worst_first(by_config: Mapping[str, Mapping[ToolchainKey, BugFacts]], most: int) -> set[str]:
-    if len(by_config) <= most:
-        return set(by_config)
-    failures = {
-        label: sum(facts.verdict.is_failure for facts in by_toolchain.values())
-        for label, by_toolchain in by_config.items()
-    }
-    return set(sorted(by_config, key=lambda label: -failures[label])[:most])
 
 
 def matrix_grid(

@@ -44,14 +44,7 @@ _SHARD = re.compile(r"[0-9a-f]{2}")
 
 
 class UnusableArtifactError(StorageError):
-    """An artifact that was promised is missing: make it again and `put` it.
-
-    `sha256` names the artifact.
-    """
-
-    def __init__(self, message: str, *, sha256: str) -> None:
-        super().__init__(message)
-        self.sha256 = sha256
+    """An artifact that was promised is missing: make it again and `put` it."""
 
 
 class MissingArtifactError(UnusableArtifactError):
@@ -119,12 +112,7 @@ class ArtifactStore:
 
     def put_file(self, path: Path) -> str:
         """Keep the content of a file, reading it once and never whole; return its sha256."""
-        try:
-            source = path.open("rb")
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error.strerror}") from error
-        with source:
-            return self._write(_chunks(source, path))
+        return self._write(_chunks(path))
 
     def get(self, sha256: str) -> bytes:
         """Return the bytes, checked against their name.
@@ -142,19 +130,16 @@ class ArtifactStore:
                 data = _inflate(file, inode.st_size, sha256) if is_file else None
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingArtifactError(
-                f"artifact {sha256[:12]} is not in {self.root}; run the command again to make it",
-                sha256=sha256,
+                f"artifact {sha256[:12]} is not in {self.root}; run the command again to make it"
             ) from error
         except OSError as error:
             if error.errno != errno.EIO:
                 raise disk_failure(path, error) from error
-            data = None
-            inode = None
+            data = inode = None
         if data is None:
             self._discard(path, inode)
             raise DamagedArtifactError(
-                f"artifact {sha256[:12]} was damaged on disk and is deleted; run again to make it",
-                sha256=sha256,
+                f"artifact {sha256[:12]} was damaged on disk and is deleted; run again to make it"
             )
         return data
 
@@ -178,13 +163,11 @@ class ArtifactStore:
             DamagedArtifactError: it is not what its name says.
         """
         if _inflate(io.BytesIO(packed), len(packed), sha256) is None:
-            message = f"artifact {sha256[:12]} is not what its name says"
-            raise DamagedArtifactError(message, sha256=sha256)
+            raise DamagedArtifactError(f"artifact {sha256[:12]} is not what its name says")
         if not self._renew(sha256):
             with self._new_file() as (file, temporary):
                 file.write(packed)
-                file.close()
-                self._rename(temporary, self._path(sha256))
+                self._rename(file, temporary, self._path(sha256))
 
     def has(self, sha256: str) -> bool:
         """Whether a file of that name exists; `get` finds out whether it is sound."""
@@ -268,8 +251,7 @@ class ArtifactStore:
                 digest.update(chunk)
                 file.write(packer.compress(chunk))
             file.write(packer.flush())
-            file.close()
-            self._rename(temporary, self._path(digest.hexdigest()))
+            self._rename(file, temporary, self._path(digest.hexdigest()))
         return digest.hexdigest()
 
     @contextmanager
@@ -289,7 +271,8 @@ class ArtifactStore:
             with suppress(OSError):
                 temporary.unlink()
 
-    def _rename(self, temporary: Path, path: Path) -> None:
+    def _rename(self, file: BinaryIO, temporary: Path, path: Path) -> None:
+        file.close()
         try:
             temporary.replace(path)
         except FileNotFoundError:
@@ -310,10 +293,11 @@ class ArtifactStore:
             raise disk_failure(path, error) from error
 
 
-def _chunks(source: BinaryIO, path: Path) -> Iterator[bytes]:
+def _chunks(path: Path) -> Iterator[bytes]:
     try:
-        while chunk := source.read(_CHUNK):
-            yield chunk
+        with path.open("rb") as source:
+            while chunk := source.read(_CHUNK):
+                yield chunk
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
 

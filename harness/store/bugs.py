@@ -151,10 +151,7 @@ def number_bugs(db: sqlite3.Connection) -> None:
     for created, keys in claims:
         given_numbers = sorted({numbers[key] for key in keys if key in numbers})
         if not given_numbers:
-            row = (keys[0], created)
-            number = db.execute("INSERT INTO bugs (key, created) VALUES (?, ?)", row).lastrowid
-            assert number is not None
-            given_numbers = [number]
+            given_numbers = [new_number(db, keys[0], created)]
         for key in keys:
             if key not in numbers:
                 db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, given_numbers[0]))
@@ -162,6 +159,16 @@ def number_bugs(db: sqlite3.Connection) -> None:
         if len(given_numbers) > 1:
             join(db, given_numbers, same_program(keys[-1]))
             numbers = read_numbers(db)
+
+
+def new_number(db: sqlite3.Connection, key: str, created: float, wish: int | None = None) -> int:
+    """The number of a bug that is new here: the one that is wished for, where that is free."""
+    is_taken = db.execute("SELECT 1 FROM bugs WHERE number = ?", (wish,)).fetchone()
+    row = (None if is_taken else wish, key, created)
+    insert = "INSERT INTO bugs (number, key, created) VALUES (?, ?, ?)"
+    number = db.execute(insert, row).lastrowid
+    assert number is not None
+    return number
 
 
 def read_numbers(db: sqlite3.Connection) -> dict[str, int]:

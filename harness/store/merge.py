@@ -18,20 +18,27 @@ import shutil
 import sqlite3
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from harness.io.files.writing import Scratch, scratch_disk
 from harness.store.artifacts import DATABASE, ArtifactStore, DamagedArtifactError
-from harness.store.bugs import join, put_signatures, read_bugs, read_numbers, read_signatures
+from harness.store.bugs import (
+    join,
+    new_number,
+    put_signatures,
+    read_bugs,
+    read_numbers,
+    read_signatures,
+)
 from harness.store.schema import (
     NAME_CELLS,
     RECORD_KINDS,
@@ -56,7 +63,6 @@ from harness.values.execution import RunRow
 from harness.values.row import Row
 from harness.values.verdict import Signature, VerdictKind
 
-_NAME = "triage.db"
 _LARGEST = 8 << 30
 _LARGEST_ROW = 1 << 20
 _LARGEST_WORKAROUND = 4 << 20
@@ -117,9 +123,9 @@ def open_foreign(
     Raises:
         UsageError: it is not there, damaged, a stranger's, or made by another version of triage.
     """
-    path = place / _NAME if place.is_dir() else place
+    path = place / DATABASE if place.is_dir() else place
     if not path.is_file():
-        raise UsageError(f"{place}: there is no {_NAME}")
+        raise UsageError(f"{place}: there is no {DATABASE}")
     if path.stat().st_size > _LARGEST:
         raise UsageError(f"{path} is over {_LARGEST >> 30} GiB, the largest that is merged")
     with Scratch() as folder:
@@ -173,6 +179,9 @@ def _checked(
     if not {"runs", "results"} <= tables:
         raise UsageError(f"{path} is not a database of triage")
     has_tables(db, path)
+    signatures = read_signatures(db)
+    if any(signature.key != key for key, signature in signatures.items()):
+        raise ValueError("a signature under another's key")
     foreign = ForeignStore(
         path=path,
         db=db,
@@ -182,7 +191,7 @@ def _checked(
             for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs")  # noqa: S608
         ),
         shards=_shards(db),
-        signatures=_signatures(db),
+        signatures=tuple(_sound(structs.asdict(each), Signature) for each in signatures.values()),
         bugs=tuple(_sound(structs.asdict(bug), BugRecord) for bug in read_bugs(db)),
         workarounds=_workarounds(db),
     )
@@ -225,14 +234,6 @@ def _shards(db: sqlite3.Connection) -> dict[int, list[tuple[int, int, float, flo
         ended = None if finished is None else _time(finished)
         shards.setdefault(run, []).append((int(number), int(of), _time(started), ended))
     return shards
-
-
-def _signatures(db: sqlite3.Connection) -> tuple[Signature, ...]:
-    signatures = read_signatures(db)
-    for key, signature in signatures.items():
-        if _sound(structs.asdict(signature), Signature).key != key:
-            raise ValueError("a signature under another's key")
-    return tuple(signatures.values())
 
 
 def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
@@ -292,11 +293,6 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...] = ()
     unfinished: tuple[int, ...] = ()
 
-    @property
-    def exit_code(self) -> int:
-        """As the command line: 4 where something was refused."""
-        return 4 if self.refused else 0
-
 
 def take_evidence(store: Store, sources: Sequence[ForeignStore]) -> Merged:
     """Take what the results of other stores were judged from, and all of their records.
@@ -321,7 +317,7 @@ def take_evidence(store: Store, sources: Sequence[ForeignStore]) -> Merged:
                     lacking += 1
                 else:
                     copied += count
-                    records += database.write(partial(_put_newer, kind=kind, row=row))
+                    records += database.write(partial(_put_newer, kind, row))
         named = _named(source)
         while page := list(islice(named, _PAGE)):
             keys: defaultdict[str, list[str]] = defaultdict(list)
@@ -337,11 +333,11 @@ def take_evidence(store: Store, sources: Sequence[ForeignStore]) -> Merged:
                     else:
                         rows.append((kind, row))
                         copied += count
-            new += database.write(partial(_put_page, rows=rows, now=now))
+            new += database.write(partial(_put_page, rows, now))
     return Merged(evidence=new, records=records, artifacts=copied, lacking=lacking)
 
 
-def _put_newer(db: sqlite3.Connection, *, kind: str, row: EvidenceRow) -> bool:
+def _put_newer(kind: str, row: EvidenceRow, db: sqlite3.Connection) -> bool:
     select = "SELECT 1 FROM records WHERE kind = ? AND key = ? AND created >= ?"
     if db.execute(select, (kind, row.key, row.created)).fetchone():
         return False
@@ -383,7 +379,7 @@ def _copy(row: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int | 
     return copied
 
 
-def _put_page(db: sqlite3.Connection, *, rows: list[tuple[str, EvidenceRow]], now: float) -> int:
+def _put_page(rows: list[tuple[str, EvidenceRow]], now: float, db: sqlite3.Connection) -> int:
     new = 0
     for kind, row in rows:
         select = "SELECT 1 FROM evidence WHERE kind = ? AND key = ?"
@@ -444,7 +440,8 @@ def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
     taken = take_evidence(store, sources)
 
     def work(db: sqlite3.Connection) -> Merged:
-        before = _counts(db)
+        sizes = "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM results)"
+        before = db.execute(sizes).fetchone()
         put_signatures(db, {signature for source in sources for signature in source.signatures})
         runs: defaultdict[str, list[tuple[ForeignStore, RunRecord]]] = defaultdict(list)
         for source in sources:
@@ -472,7 +469,7 @@ def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
             settle(db, number)
         bugs = _take_bugs(db, sources)
         workarounds = sum(take_workarounds(db, source) for source in sources)
-        after = _counts(db)
+        after = db.execute(sizes).fetchone()
         return structs.replace(
             taken,
             runs=after[0] - before[0],
@@ -484,16 +481,38 @@ def take_over(store: Store, sources: Sequence[ForeignStore]) -> Merged:
     return store.database.write(work)
 
 
+def merge_stores(store: Store, folders: Iterable[Path]) -> Merged:
+    """Take over all runs, results and bugs of other stores: their folders, or their databases.
+
+    A folder that is refused keeps none of the others out, and nothing of it is taken.
+
+    Raises:
+        StorageError: this store cannot be written.
+    """
+    refused: list[str] = []
+    sources: list[ForeignStore] = []
+    with ExitStack() as opened:
+        for folder in folders:
+            try:
+                sources.append(opened.enter_context(open_foreign(folder)))
+            except UsageError as error:
+                refused.append(str(error))
+        merged = take_over(store, sources)
+        uids = {run.uid for source in sources for run in source.runs}
+    return structs.replace(
+        merged,
+        merged=tuple(str(source.path) for source in sources),
+        refused=tuple(refused),
+        unfinished=tuple(
+            run.id for run in store.all_runs() if run.finished is None and run.uid in uids
+        ),
+    )
+
+
 def take_evidence_of(store: Store, source: ForeignStore) -> set[str]:
     """Take over the evidence of a store, and no result; the keys of all that it has."""
     take_evidence(store, [source])
     return {key for (key,) in source.db.execute("SELECT key FROM evidence") if key}
-
-
-def _counts(db: sqlite3.Connection) -> tuple[int, int]:
-    counts = db.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM results)")
-    runs, results = counts.fetchone()
-    return runs, results
 
 
 def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
@@ -501,7 +520,11 @@ def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
     every = [(record, source) for source in sources for record in source.bugs]
     for record, _ in sorted(every, key=lambda pair: (pair[0].created, pair[0].key)):
         given_numbers = sorted({numbers[key] for key in _keys(record) if key in numbers})
-        number = given_numbers[0] if given_numbers else _new_number(db, record)
+        number = (
+            given_numbers[0]
+            if given_numbers
+            else new_number(db, record.key, record.created, record.number)
+        )
         for key in _keys(record):
             if key not in numbers:
                 numbers[key] = number
@@ -522,16 +545,6 @@ def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
 
 def _keys(record: BugRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys((record.key, *record.other_keys)))
-
-
-def _new_number(db: sqlite3.Connection, record: BugRecord) -> int:
-    free = not db.execute("SELECT 1 FROM bugs WHERE number = ?", (record.number,)).fetchone()
-    number = db.execute(
-        "INSERT INTO bugs (number, key, created) VALUES (?, ?, ?)",
-        (record.number if free else None, record.key, record.created),
-    ).lastrowid
-    assert number is not None
-    return number
 
 
 def _take_words(
@@ -555,22 +568,15 @@ def _take_words(
 # is read like any other store that is merged: as data from elsewhere, checked whole.
 
 
-class _Parcel(msgspec.Struct):
-    """The database, and the files of artifacts by their sha256, compressed as they lie there."""
-
-    database: bytes
-    artifacts: dict[str, bytes]
+_Parcel: TypeAlias = tuple[bytes, dict[str, bytes]]
+"""The database, and the files of artifacts by their sha256, compressed as they lie there."""
 
 
 def pack(home: Path) -> bytes:
     """The results in a folder whose store is closed."""
     artifacts = ArtifactStore(home / "artifacts", writable=False)
-    return msgspec.msgpack.encode(
-        _Parcel(
-            database=(home / DATABASE).read_bytes(),
-            artifacts={name: artifacts.packed(name) or b"" for name, _, _ in artifacts.all()},
-        )
-    )
+    packed = {name: artifacts.packed(name) or b"" for name, _, _ in artifacts.all()}
+    return msgspec.msgpack.encode(((home / DATABASE).read_bytes(), packed))
 
 
 @contextmanager
@@ -581,11 +587,11 @@ def open_parcel(data: bytes) -> Iterator[ForeignStore]:
         UsageError: it is not what `pack` made, or what it holds is refused.
     """
     try:
-        parcel = msgspec.msgpack.decode(data, type=_Parcel)
+        database, artifacts = msgspec.msgpack.decode(data, type=_Parcel)
     except msgspec.MsgspecError as error:
         raise UsageError(f"a parcel that this program did not pack: {error}") from error
     with Scratch() as folder:
         with scratch_disk():
-            (folder / DATABASE).write_bytes(parcel.database)
-        with open_foreign(folder, parcel.artifacts.get) as source:
+            (folder / DATABASE).write_bytes(database)
+        with open_foreign(folder, artifacts.get) as source:
             yield source

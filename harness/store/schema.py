@@ -116,12 +116,15 @@ def storage_failure(path: Path, error: sqlite3.Error) -> StorageError:
     code = _code(error)
     # A full disk has no room for the index of the log either: that is an error of input and output.
     is_full = code == sqlite3.SQLITE_IOERR and shutil.disk_usage(path.parent).free < _LEAST_SPACE
+    number = 0
     if code == sqlite3.SQLITE_FULL or is_full:
-        return disk_failure(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    if code == sqlite3.SQLITE_CANTOPEN and _has_few_files():
-        return disk_failure(path, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return StorageError(f"{path} is not writable: change its permissions or use another folder")
+        number = errno.ENOSPC
+    elif code == sqlite3.SQLITE_CANTOPEN and _has_few_files():
+        number = errno.EMFILE
+    elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        number = errno.EROFS
+    if number:
+        return disk_failure(path, OSError(number, os.strerror(number)))
     if code == sqlite3.SQLITE_IOERR:
         return StorageError(f"the disk that holds {path} fails: {error}")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -272,8 +272,15 @@ class Store:
                 evidence[entry.key] = entry.evidence
                 if now - entry.used > _DAY:
                     stale.append(entry.key)
+
+        def note(db: sqlite3.Connection) -> None:
+            renewed = [(now, kind, key) for key in stale]
+            db.executemany("UPDATE evidence SET used = ? WHERE kind = ? AND key = ?", renewed)
+            gone = "DELETE FROM evidence WHERE kind = ? AND key = ? AND checksum = ?"
+            db.executemany(gone, changed)
+
         if stale or changed:
-            self.database.write(lambda db: _note_reads(db, kind, stale, changed, now))
+            self.database.write(note)
         return evidence
 
     def put_evidence(self, kind: str, key: str, body: bytes, artifacts: Mapping[str, str]) -> None:
@@ -316,7 +323,12 @@ class Store:
             )
             (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
             if part:
-                begin_part(db, number, part, started)
+                db.execute(
+                    "INSERT INTO shards VALUES (?, ?, ?, ?, NULL)"
+                    " ON CONFLICT (run_id, number, of) DO UPDATE SET finished = NULL",
+                    (number, part.number, part.of, started),
+                )
+                settle(db, number)
             return int(number)
 
         run = self.database.write(work)
@@ -398,7 +410,11 @@ class Store:
 
         def work(db: sqlite3.Connection) -> None:
             if part:
-                finish_part(db, run, part, now)
+                db.execute(
+                    "UPDATE shards SET finished = ? WHERE run_id = ? AND number = ? AND of = ?",
+                    (now, run, part.number, part.of),
+                )
+                settle(db, run)
             else:
                 db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run))
 
@@ -410,6 +426,10 @@ class Store:
         """Return the latest runs, newest first."""
         rows = self.database.select(_SELECT_RUNS, limit)
         return [RunRecord(**dict(zip(RUN_COLUMNS, row, strict=True))) for row in rows]
+
+    def all_runs(self) -> list[RunRecord]:
+        """Return all runs by their start: numbers are in the order in which stores were merged."""
+        return sorted(self.runs(limit=1 << 31), key=lambda run: (run.started, run.id))
 
     def find_cells(self, text: str) -> list[ResultRecord]:
         """Return the latest record of each cell that `text` may mean, at most 20 cells.
@@ -434,10 +454,8 @@ class Store:
 
     def kernels(self) -> list[str]:
         """Return the names of all kernels that have results, in order."""
-        return [
-            name
-            for (name,) in self.database.select("SELECT DISTINCT kernel FROM cells ORDER BY kernel")
-        ]
+        sql = "SELECT DISTINCT kernel FROM cells ORDER BY kernel"
+        return [name for (name,) in self.database.select(sql)]
 
     def latest_results(self, kernel: str, *, but: Collection[int] = ()) -> Iterator[ResultRecord]:
         """Yield the last result of each cell of a kernel, in any run but these."""
@@ -553,11 +571,8 @@ class Store:
 
     def evidence_times(self, kind: str, keys: Iterable[str]) -> dict[str, float]:
         """Return when each piece of evidence was made, in seconds since the epoch."""
-        sql = (
-            "SELECT key, created FROM evidence"
-            " WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
-        )
-        return dict(self.database.select(sql, kind, json.dumps(list(keys))))
+        rows = self.database.select(SELECT_EVIDENCE, kind, json.dumps(list(keys)))
+        return {key: created for key, _, created, *_ in rows}
 
     def records(
         self, kind: str, schema: type[T], keys: Iterable[str] | None = None
@@ -614,20 +629,6 @@ class Store:
         return values
 
 
-def _note_reads(
-    db: sqlite3.Connection,
-    kind: str,
-    stale: list[str],
-    changed: list[tuple[str, str, int]],
-    now: float,
-) -> None:
-    db.executemany(
-        "UPDATE evidence SET used = ? WHERE kind = ? AND key = ?",
-        [(now, kind, key) for key in stale],
-    )
-    db.executemany("DELETE FROM evidence WHERE kind = ? AND key = ? AND checksum = ?", changed)
-
-
 def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:
     """What rows of a body and its checksum hold, but for damaged ones and other versions'."""
     decoded = []
@@ -636,25 +637,6 @@ def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:
             if zlib.crc32(body) == checksum:
                 decoded.append(msgspec.json.decode(body, type=kind))
     return decoded
-
-
-def begin_part(db: sqlite3.Connection, run: int, part: Shard, now: float) -> None:
-    """Record that a shard begins, or begins again."""
-    db.execute(
-        "INSERT INTO shards VALUES (?, ?, ?, ?, NULL)"
-        " ON CONFLICT (run_id, number, of) DO UPDATE SET finished = NULL",
-        (run, part.number, part.of, now),
-    )
-    settle(db, run)
-
-
-def finish_part(db: sqlite3.Connection, run: int, part: Shard, now: float) -> None:
-    """Record that a shard has come to its end, and with the last one the run."""
-    db.execute(
-        "UPDATE shards SET finished = ? WHERE run_id = ? AND number = ? AND of = ?",
-        (now, run, part.number, part.of),
-    )
-    settle(db, run)
 
 
 def settle(db: sqlite3.Connection, run: int) -> None:

@@ -20,12 +20,12 @@ from harness.values.row import BugFacts
 class Frame(NamedTuple):
     """The size of a drawing in its own units, and how far the points stay from its edges."""
 
-    width: float = 640.0
-    height: float = 140.0
-    left: float = 8.0
-    right: float = 8.0
-    top: float = 8.0
-    bottom: float = 8.0
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
 
     def x(self, index: int, count: int) -> float:
         """Where the point of this index stands, of as many."""
@@ -35,9 +35,6 @@ class Frame(NamedTuple):
     def y(self, value: float, top: float) -> float:
         """Where a value stands if `top` stands at the top and 0 at the bottom."""
         return round(self.top + (1 - value / top) * (self.height - self.top - self.bottom), 1)
-
-
-FRAME = Frame()
 
 
 class ChartPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +104,7 @@ def charts_over(
     labels: Sequence[str],
     configs: Mapping[str, Mapping[str, BugFacts]],
     limits: Limits | None,
-    frame: Frame = FRAME,
+    frame: Frame,
 ) -> list[Chart]:
     """A chart for each number that is known of anything and is not always 0.
 
@@ -131,18 +128,16 @@ def charts_over(
     for metric, title, unit, limit in curves:
         series: dict[tuple[float | None, ...], list[str]] = {}
         for name, rows in configs.items():
-            values = tuple(
-                _number(metric, rows[label]) if label in rows else None for label in labels
-            )
+            numbers: list[float | None] = [
+                getattr(rows[label], metric) if label in rows else None for label in labels
+            ]
+            if metric == "occupancy":
+                numbers = [None if n is None else round(n * 100, 1) for n in numbers]
+            values = tuple(numbers)
             series.setdefault(values, []).append(name)
         if any(any(values) for values in series):
             charts.append(_chart(metric, title, unit, labels, series, limit, frame))
     return charts
-
-
-def _number(metric: str, facts: BugFacts) -> float | None:
-    value: float | None = getattr(facts, metric)
-    return round(value * 100, 1) if value is not None and metric == "occupancy" else value
 
 
 def _chart(

@@ -53,7 +53,7 @@ def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
         "code": markdown_code,
         "code_cell": lambda text: markdown_code(text).replace("|", "\\|"),
         "config_label": config_label,
-        "fence": _fence,
+        "fence": lambda text: "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0)),
         "known": lambda value: "" if value is None else f"{value:,}",
         "number": lambda value: f"{value:,}",
         "quote": shlex.quote,
@@ -84,10 +84,6 @@ def foreign_cell(text: object) -> str:
     keeps them apart.
     """
     return re.sub(r"((?<!\w)@|(?<!\w)#|[\w.-]/[\w.-]+#)(?=\w)", "\\1\u2060", markdown_cell(text))
-
-
-def _fence(text: str) -> str:
-    return "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
 
 
 def _tail(text: str) -> str:

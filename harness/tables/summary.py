@@ -15,23 +15,15 @@ from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
 
 
-class SummaryLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel, launch and toolchain: how many configs of each verdict, by target."""
-
-    kernel: str
-    launch: str
-    toolchain: str
-    by_target: dict[str, Counter[VerdictKind]]
-
-
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """`targets` in order of first appearance are the columns; the largest failure comes first.
 
-    Each of the `failures` is of one target, over all kernels.
+    `lines` are by kernel, launch and toolchain: how many configs of each verdict, by target. Each
+    of the `failures` is of one target, over all kernels.
     """
 
     targets: tuple[str, ...]
-    lines: tuple[SummaryLine, ...]
+    lines: dict[tuple[str, str, str], dict[str, Counter[VerdictKind]]]
     failures: tuple[Fate, ...]
     headline: str
     samples: tuple[Sample, ...]
@@ -50,35 +42,27 @@ def summarize(rows: Sequence[Row], samples: Sequence[Sample] = ()) -> Summary:
         words.append(f"bundled {assembler_name(row.assembler)}" if bundled else row.tool)
         key = (row.kernel, row.launch, ", ".join([*words, "frozen PTX"] if row.frozen else words))
         counts.setdefault(key, {}).setdefault(row.target, Counter())[row.verdict] += 1
-    lines = [
-        SummaryLine(kernel=kernel, launch=launch, toolchain=toolchain, by_target=by_target)
-        for (kernel, launch, toolchain), by_target in counts.items()
-    ]
+    failing: dict[tuple[VerdictKind, str | None, str], list[Row]] = {}
+    for row in rows:
+        if not row.verdict.compiles:
+            failing.setdefault((row.verdict, row.signature, row.target), []).append(row)
+    failures = [survivors(group).fates[0] for group in failing.values()]
     targets = tuple(dict.fromkeys(row.target for row in rows))
-    kernels = len({line.kernel for line in lines})
+    kernels = len({kernel for kernel, *_ in counts})
     verdicts = Counter(row.verdict for row in rows)
     counted = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     untried = sum(sum(sample.left_out.values()) for sample in samples)
     more = f"; {untried:,} more not tried" if untried else ""
     return Summary(
         targets=targets,
-        lines=tuple(lines),
-        failures=tuple(_failures(rows)),
+        lines=counts,
+        failures=tuple(sorted(failures, key=lambda failure: -len(failure.rows))),
         headline=(
             f"{plural(kernels, 'kernel')} on {plural(len(targets), 'target')}, "
             f"{plural(len(rows), 'config')} in all: {counted}{more}."
         ),
         samples=tuple(samples),
     )
-
-
-def _failures(rows: Sequence[Row]) -> list[Fate]:
-    grouped: dict[tuple[VerdictKind, str | None, str], list[Row]] = {}
-    for row in rows:
-        if not row.verdict.compiles:
-            grouped.setdefault((row.verdict, row.signature, row.target), []).append(row)
-    failures = [survivors(group).fates[0] for group in grouped.values()]
-    return sorted(failures, key=lambda failure: -len(failure.rows))
 
 
 def plural(count: int, word: str, words: str = "") -> str:
@@ -110,19 +94,23 @@ def summary_columns(summary: Summary) -> dict[str, list[str]]:
     """Title to cells; the toolchain is a column only where there are several."""
     # A kernel's name, and its launch where one was asked for that is not everybody's first.
     launches: dict[str, set[str]] = {}
-    for line in summary.lines:
-        launches.setdefault(line.kernel, set()).add(line.launch)
+    for kernel, launch, _ in summary.lines:
+        launches.setdefault(kernel, set()).add(launch)
     columns = {
         "kernel": [
-            f"{line.kernel} · {line.launch}" if len(launches[line.kernel]) > 1 else line.kernel
-            for line in summary.lines
+            f"{kernel} · {launch}" if len(launches[kernel]) > 1 else kernel
+            for kernel, launch, _ in summary.lines
         ]
     }
-    toolchains = [line.toolchain for line in summary.lines]
+    toolchains = [toolchain for *_, toolchain in summary.lines]
     if len(set(toolchains)) > 1:
         columns["toolchain"] = toolchains
     for target in summary.targets:
-        columns[target] = [_counts(line.by_target.get(target)) for line in summary.lines]
+        verdicts = [by_target.get(target, Counter()) for by_target in summary.lines.values()]
+        columns[target] = [
+            ", ".join(f"{count} {verdict}" for verdict, count in some.items()) or "-"
+            for some in verdicts
+        ]
     return columns
 
 
@@ -133,9 +121,3 @@ def failure_words(failure: Fate) -> str:
     more = len(names) - _SHOWN
     kernels = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     return f" on {failure.rows[0].target} [{kernels}]: {failure.reason}{fault}"
-
-
-def _counts(verdicts: Counter[VerdictKind] | None) -> str:
-    if not verdicts:
-        return "-"
-    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())

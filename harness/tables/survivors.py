@@ -56,25 +56,22 @@ def survivors(rows: Sequence[Row], untried: int = 0) -> Survivors:
         # Survivors differ in numbers, failures in kind.
         sick = row.verdict is VerdictKind.SICK
         groups.setdefault((row.verdict, None if sick else row.signature), []).append(row)
-    fates = [_fate(group, rows) for group in groups.values()]
+    fates = []
+    for (verdict, _), group in groups.items():
+        cells = {row.cell for row in group}
+        others = [_settings(row) for row in rows if row.cell not in cells]
+        fates.append(
+            Fate(
+                verdict=verdict,
+                rows=tuple(group),
+                reason=common_reason(group),
+                where=common_ground([_settings(row) for row in group], others),
+                at_fault=_at_fault(verdict, group[0]),
+            )
+        )
     # What does not work first: it is what the user came for.
     fates.sort(key=lambda fate: (fate.verdict.compiles, -len(fate.rows)))
     return Survivors(headline=_headline(rows, untried), fates=tuple(fates))
-
-
-def _fate(group: Sequence[Row], rows: Sequence[Row]) -> Fate:
-    verdict = group[0].verdict
-    cells = {row.cell for row in group}
-    return Fate(
-        verdict=verdict,
-        rows=tuple(group),
-        reason=common_reason(group),
-        where=common_ground(
-            [_settings(row) for row in group],
-            [_settings(row) for row in rows if row.cell not in cells],
-        ),
-        at_fault=_at_fault(verdict, group[0]),
-    )
 
 
 def _settings(row: Row) -> Settings:
@@ -153,7 +150,7 @@ def common_ground(inner: Sequence[Settings], others: Sequence[Settings]) -> str 
     fields = common_fields(inner, others)
     if fields is None:
         return None
-    return ", ".join(_spell(name, set(values)) for name, values in fields.items())
+    return ", ".join(f"{name}={_any_of(set(values))}" for name, values in fields.items())
 
 
 def common_fields(
@@ -214,10 +211,6 @@ def _folded(settings: Iterable[Settings]) -> list[dict[str, str]]:
     return [dict(zip(names, map(_any_of, line), strict=True)) for line in lines]
 
 
-def _spell(name: str, values: AbstractSet[object]) -> str:
-    return f"{name}={_any_of(values)}"
-
-
 def _any_of(values: AbstractSet[object]) -> str:
     return "|".join(
         sorted(("none" if value is None else str(value) for value in values), key=_natural)
@@ -236,12 +229,8 @@ def _headline(rows: Sequence[Row], untried: int) -> str:
     unknown = total - len(healthy) - len(sick) - failed
     compiles = len(healthy) + len(sick)
     are_runs = all(row.verdict.is_of_run for row in rows)
-    one, many = (
-        ("runs with nothing wrong", "run with nothing wrong")
-        if are_runs
-        else ("compiles", "compile")
-    )
-    parts = [f"{compiles} {one if compiles == 1 else many}"]
+    does = "run{} with nothing wrong" if are_runs else "compile{}"
+    parts = [f"{compiles} {does.format('s' if compiles == 1 else '')}"]
     if sick:
         parts[0] += ", all sick" if not healthy else f" ({len(sick)} of them sick)"
     if failed:

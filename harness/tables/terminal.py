@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from harness.tables.said import Block, Counted, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
+from harness.tables.said import Block, Counted, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.shown import shown
 
 _STYLES = {
@@ -48,21 +48,30 @@ class _Blocks:
     ) -> Iterator[RenderableType]:
         left_out: dict[str, set[str]] = {}
         for block in self.blocks:
-            yield _rendered(block, left_out)
+            if isinstance(block, SaidGrid):
+                yield _Grid(block, left_out)
+            elif isinstance(block, SaidLine):
+                yield _text(block)
+            elif isinstance(block, Counted):
+                # The count in a column of its own, so that a long reason wraps beside it.
+                counted = Table.grid(padding=(0, 1))
+                counted.add_column(justify="right", min_width=5)
+                counted.add_column()
+                counted.add_row(str(block.count), _text(block.line))
+                yield counted
+            else:
+                facts = Table.grid(padding=(0, 2))
+                facts.add_column(style="dim", no_wrap=True)
+                facts.add_column()
+                for name, line in block.facts:
+                    facts.add_row(name, _text(line))
+                yield facts
         titles = []
         for title, words in left_out.items():
             is_said = len(words) == 1 and words.isdisjoint(_NOTHING)
             titles.append(f"{title} ({min(words)} in all rows)" if is_said else title)
         if titles:
             yield Text(shown(f"left out for width: {', '.join(titles)}"), _STYLES[Tone.FAINT])
-
-
-def _rendered(block: Block, left_out: dict[str, set[str]]) -> RenderableType:
-    if isinstance(block, SaidLine):
-        return _text(block)
-    if isinstance(block, Counted):
-        return _counted(block)
-    return _facts(block) if isinstance(block, SaidFacts) else _Grid(block, left_out)
 
 
 def _fitted(grid: SaidGrid, most: int, left_out: dict[str, set[str]]) -> tuple[SaidGrid, int]:
@@ -108,24 +117,6 @@ def _length(text: str) -> int:
 
 def _text(line: SaidLine) -> Text:
     return Text.assemble(*((shown(words), _STYLES.get(tone, "")) for words, tone in line.parts))
-
-
-def _counted(block: Counted) -> Table:
-    """The count in a column of its own, so that a long reason wraps beside it."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(justify="right", min_width=5)
-    grid.add_column()
-    grid.add_row(str(block.count), _text(block.line))
-    return grid
-
-
-def _facts(block: SaidFacts) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()
-    for name, line in block.facts:
-        grid.add_row(name, _text(line))
-    return grid
 
 
 class _Grid:

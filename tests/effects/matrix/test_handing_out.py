@@ -295,7 +295,7 @@ def test_machines_that_never_answer_end_with_the_time(crashes: Stage) -> None:
 
 
 def test_a_parcel_is_data_from_elsewhere(tmp_path: Path) -> None:
-    empty = msgspec.msgpack.encode({"database": b"", "artifacts": {}})
+    empty = msgspec.msgpack.encode((b"", {}))
     for data in (b"", b"\x80", empty):
         with pytest.raises(UsageError), open_parcel(data):
             pass

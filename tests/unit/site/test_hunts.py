@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from harness.hunt.causes import Cause, LeastProgram
@@ -31,7 +33,8 @@ def test_a_hunt_is_shown_with_its_rate_and_causes_over_time() -> None:
         cpu=200.0,
         curve=[(2.0, 100, 1, 50.0), (5.0, 200, 2, 100.0)],
     )
-    view = hunt_view(KeptHunt(title="ptxas 13.0.88", version="13.0.88", state=state))
+    kept = KeptHunt(title="ptxas 13.0.88", version="13.0.88", state=state)
+    view = SimpleNamespace(**hunt_view(kept))
     assert (view.rate, view.refused, view.hits) == (40.0, 0.25, 14)
     assert [(first, newest) for _, first, newest in view.causes] == [
         ("13.0.88", "fixed in 13.5.37"),
@@ -46,7 +49,8 @@ def test_a_hunt_is_shown_with_its_rate_and_causes_over_time() -> None:
 
 
 def test_a_hunt_that_found_nothing_has_no_line_to_divide_by() -> None:
-    view = hunt_view(KeptHunt(title="ptxas", version="13.0.88", state=HuntState()))
+    kept = KeptHunt(title="ptxas", version="13.0.88", state=HuntState())
+    view = SimpleNamespace(**hunt_view(kept))
     assert view.rate is None
     assert view.refused == 0
     assert view.causes == ()

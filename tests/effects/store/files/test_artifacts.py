@@ -78,7 +78,7 @@ def test_listing_size_and_removal(store: ArtifactStore) -> None:
     assert store.size(gone) is None
     with pytest.raises(MissingArtifactError) as caught:
         store.get(gone)
-    assert caught.value.sha256 == gone
+    assert gone[:12] in str(caught.value)
     assert {sha256 for sha256, _, _ in store.all()} == names
 
 
@@ -111,7 +111,7 @@ def test_a_name_that_is_no_sha256_leads_nowhere(store: ArtifactStore, name: str)
 def assert_damaged_then_made_again(store: ArtifactStore, sha256: str, data: bytes) -> None:
     with pytest.raises(DamagedArtifactError) as caught:
         store.get(sha256)
-    assert caught.value.sha256 == sha256
+    assert sha256[:12] in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not store.has(sha256)
     with pytest.raises(MissingArtifactError):
