@@ -29,8 +29,8 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -200,12 +200,15 @@ def compare(
 def _side_by_side(
     older: Iterable[Facts], newer: Iterable[Facts]
 ) -> Iterator[tuple[list[Facts], list[Facts]]]:
-    # Cells come in the order of their ids, in which `/` ends a place.
-    runs = [((facts.place + "/", side, facts) for facts in run)
-            for side, run in enumerate((older, newer))]  # fmt: skip
-    for _, group in groupby(heapq.merge(*runs, key=itemgetter(0)), key=itemgetter(0)):
+
+    def place(entry: tuple[int, Facts]) -> str:
+        # Cells come in the order of their ids, in which `/` ends a place.
+        return entry[1].place + "/"
+
+    runs = [zip(repeat(side), run, strict=False) for side, run in enumerate((older, newer))]
+    for _, group in groupby(heapq.merge(*runs, key=place), key=place):
         sides: tuple[list[Facts], list[Facts]] = [], []
-        for _, side, facts in group:
+        for side, facts in group:
             sides[side].append(facts)
         yield sides
 

@@ -92,10 +92,8 @@ def news_of(
             for change in group.changes
             if change.newer and not change.newer.verdict.compiles
         }
-        named = (
-            b.record.number for b in new if (b.example.signature, b.example.kernel) in failures
-        )
-        number = next(named, None)
+        mine = (bug for bug in new if (bug.example.signature, bug.example.kernel) in failures)
+        number = next((bug.record.number for bug in mine), None)
         shown.add(number)
         news.append(
             News(
