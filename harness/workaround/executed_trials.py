@@ -288,7 +288,17 @@ def import_workarounds(
             is selected.
         StorageError: the database cannot be written.
     """
-    packed, timed = find_packed(paths, store)
+    from harness.run.gpu.packing import head_of_file, read_kept  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above
+
+    timed = imported_times(paths, store)
+    names = {head_of_file(path) for path in paths}
+    if len(names) > 1:
+        raise UsageError(f"the results are of {len(names)} packs: cubins of one are timed in turns")
+    otherwise = (
+        "which `triage workaround --pack` did not write, or not to the end: write a pack again"
+    )
+    packed = read_kept(store, _KIND, names.pop(), PackedWorkarounds, otherwise)
     report = packed.report
     now = Config.of(report.baseline.config)
     if packed.asked != _asked(selection) or not selection.config.matches(now):
@@ -300,27 +310,6 @@ def import_workarounds(
     )
     keep(store, measured, selection)
     return measured
-
-
-def find_packed(
-    paths: Sequence[Path], store: Store
-) -> tuple[PackedWorkarounds, dict[str, TimedLaunch]]:
-    """What was kept with the pack of these results, and what a GPU did with its cubins by sha256.
-
-    Raises:
-        UsageError: they are not results, of several packs, or of none that was written here.
-    """
-    from harness.run.gpu.packing import head_of_file, read_kept  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.run.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above
-
-    timed = imported_times(paths, store)
-    names = {head_of_file(path) for path in paths}
-    if len(names) > 1:
-        raise UsageError(f"the results are of {len(names)} packs: cubins of one are timed in turns")
-    otherwise = (
-        "which `triage workaround --pack` did not write, or not to the end: write a pack again"
-    )
-    return read_kept(store, _KIND, names.pop(), PackedWorkarounds, otherwise), timed
 
 
 def _asked(selection: Selection) -> tuple[str, ...]:

@@ -67,29 +67,26 @@ def broken(workarounds: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> lis
 
     What counts is the newest toolchain that could tell, as for `expired`.
     """
-    facts = list(facts)
-    return [words for workaround in workarounds if (words := _broken(workaround, facts))]
-
-
-def _broken(workaround: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
-    was = workaround.proof
-    if not workaround.setting or was is None:
-        return None
-    own = [fact for fact in facts if _tells(fact) and _place(fact) == _place(was)]
-    newest = _newest_toolchain(own, [dict(was.config)])
-    if newest is None:
-        return None
-    now = newest[0]
-    before, after = (was.spill_stores or 0), (now.spill_stores or 0)
-    is_worse = was.verdict is VerdictKind.OK and now.verdict != was.verdict
-    if now.verdict.compiles and not is_worse and after <= _WORSE * before:
-        return None
-    tools = f"{now.compiler_name}, {now.tool}" if now.compiler else now.tool
-    return (
-        f"workaround no longer works: {was.kernel} on {was.target}: {workaround.change}: "
-        f"{now.verdict} with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, "
-        f"{was.tool}, {before:,} B of spill stores)"
-    )
+    told, lines = list(filter(_tells, facts)), []
+    for workaround in workarounds:
+        was = workaround.proof
+        if not workaround.setting or was is None:
+            continue
+        own = [fact for fact in told if _place(fact) == _place(was)]
+        newest = _newest_toolchain(own, [dict(was.config)])
+        if newest is None:
+            continue
+        now = newest[0]
+        before, after = (was.spill_stores or 0), (now.spill_stores or 0)
+        is_worse = was.verdict is VerdictKind.OK and now.verdict != was.verdict
+        if is_worse or not now.verdict.compiles or after > _WORSE * before:
+            tools = f"{now.compiler_name}, {now.tool}" if now.compiler else now.tool
+            lines.append(
+                f"workaround no longer works: {was.kernel} on {was.target}: {workaround.change}: "
+                f"{now.verdict} with {tools}: {now.reason} (it was {was.verdict} with "
+                f"{was.compiler_name}, {was.tool}, {before:,} B of spill stores)"
+            )
+    return lines
 
 
 def _place(of: Facts) -> tuple[object, ...]:
@@ -113,32 +110,31 @@ def is_known(workarounds: Iterable[KeptWorkaround], facts: Facts) -> bool:
 
 def expired(workarounds: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
     """Those that are no longer needed, in words: all of one, or only the configs it leaves out."""
-    facts = list(facts)
-    return [words for workaround in workarounds if (words := _expired(workaround, facts))]
-
-
-def _expired(workaround: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
-    was = workaround.baseline
-    own = [fact for fact in facts if _tells(fact) and is_about(workaround, fact)]
-    newest = _newest_toolchain(own, [was.config, *workaround.left_out])
-    if newest is None:
-        return None
-    by_config = {_key(fact.config): fact for fact in newest}
-    home = by_config.get(_key(was.config))
-    others = [by_config.get(_key(config)) for config in workaround.left_out]
-    all_compile = all(fact and fact.verdict.compiles for fact in others)
-    if home and home.verdict is VerdictKind.OK and all_compile:
-        reason = "it is ok"
-    elif others and all_compile:
-        reason = f"all {len(others)} configs that the patch leaves out compile"
-    else:
-        return None
-    version = newest[0].compiler_version
-    compiler = f"{compiler_name(was.compiler, version)}, " if version else ""
-    return (
-        f"workaround no longer needed: {was.kernel} on {was.target}: {reason} with {compiler}"
-        f"{newest[0].tool} (found for {was.compiler_name}, {was.tool}: {workaround.change})"
-    )
+    told, lines = list(filter(_tells, facts)), []
+    for workaround in workarounds:
+        was = workaround.baseline
+        own = [fact for fact in told if is_about(workaround, fact)]
+        newest = _newest_toolchain(own, [was.config, *workaround.left_out])
+        if newest is None:
+            continue
+        by_config = {_key(fact.config): fact for fact in newest}
+        home = by_config.get(_key(was.config))
+        others = [by_config.get(_key(config)) for config in workaround.left_out]
+        if not all(fact and fact.verdict.compiles for fact in others):
+            continue
+        if home and home.verdict is VerdictKind.OK:
+            reason = "it is ok"
+        elif others:
+            reason = f"all {len(others)} configs that the patch leaves out compile"
+        else:
+            continue
+        version = newest[0].compiler_version
+        compiler = f"{compiler_name(was.compiler, version)}, " if version else ""
+        lines.append(
+            f"workaround no longer needed: {was.kernel} on {was.target}: {reason} with {compiler}"
+            f"{newest[0].tool} (found for {was.compiler_name}, {was.tool}: {workaround.change})"
+        )
+    return lines
 
 
 def _newest_toolchain(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -209,7 +211,8 @@ def find_tuner(text: str, kernel: str) -> Tuner:
     try:
         module = cst.parse_module(text)
     except (cst.ParserSyntaxError, cst.CSTValidationError, ValueError) as error:
-        raise PatchError(f"it cannot be read as Python: {_first_line(error)}") from error
+        words = str(getattr(error, "message", error)).strip().partition("\n")[0]
+        raise PatchError(f"it cannot be read as Python: {words}") from error
     if module.code != text:
         raise PatchError("it cannot be read and written again unchanged")
     # As in Python, the last definition of a name counts.
@@ -217,7 +220,10 @@ def find_tuner(text: str, kernel: str) -> Tuner:
         if isinstance(node, cst.FunctionDef) and node.name.value == kernel:
             for decorator in node.decorators:
                 call = decorator.decorator
-                if isinstance(call, cst.Call) and _last_name(call.func) == "autotune":
+                name = call.func if isinstance(call, cst.Call) else None
+                name = name.attr if isinstance(name, cst.Attribute) else name
+                is_named = isinstance(name, cst.Name) and name.value == "autotune"
+                if isinstance(call, cst.Call) and is_named:
                     key = _argument(call, "key", 1)
                     # What `**more` holds beside the key and the configs changes nothing here.
                     named = key is not None and _argument(call, "configs", 0) is not None
@@ -244,16 +250,6 @@ def find_tuner(text: str, kernel: str) -> Tuner:
                     )
             raise PatchError(f"{kernel} has no @autotune decorator that could be changed")
     raise PatchError(f"no function {kernel} at the top level of the file")
-
-
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "message", error)).strip().partition("\n")[0]
-
-
-def _last_name(node: cst.BaseExpression) -> str:
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    return node.value if isinstance(node, cst.Name) else ""
 
 
 def _argument(call: cst.Call, name: str, position: int) -> cst.Arg | None:
@@ -296,7 +292,8 @@ def patch_tuner(
         )
         call = _replaced(call, argument, argument.with_changes(value=joined))
     if guard:
-        name = _free_name(text, PRUNING)
+        others = (f"{PRUNING}_{number}" for number in count(2))
+        name = next(free for free in chain([PRUNING], others) if free not in text)
         wraps = _argument(call, "prune_configs_by", 2) is not None
         call = _with_pruning(call, name)
         imported = [module for module in ("torch", "triton") if _binds(tuner.module, module)]
@@ -314,18 +311,12 @@ def patch_tuner(
 
 def unified_diff(path: str, before: str, after: str) -> str:
     """As `git diff` spells it, ready for `git apply` and `patch -p1`."""
-    old, new = (_lines(text) for text in (before, after))
+    # As git counts them: nothing but a line feed ends a line.
+    old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
     lines = difflib.unified_diff(old, new, fromfile=f"a/{path}", tofile=f"b/{path}")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
-
-
-def _lines(text: str) -> list[str]:
-    """As git counts them: nothing but a line feed ends a line."""
-    lines = [f"{line}\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
 
 
 def _constructor(module: cst.Module, call: cst.Call) -> str:
@@ -393,14 +384,6 @@ def _put_before(function: cst.FunctionDef, statements: Sequence[_Statement]) -> 
     gap = [cst.EmptyLine(indent=False)] * 2
     function = function.with_changes(leading_lines=[*gap, *lines[mine:]])
     return [first, *statements[1:], function]
-
-
-def _free_name(text: str, name: str) -> str:
-    number, free = 1, name
-    while free in text:
-        number += 1
-        free = f"{name}_{number}"
-    return free
 
 
 def _binds(module: cst.Module, name: str) -> bool:

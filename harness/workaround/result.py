@@ -226,7 +226,13 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     # What both share stands in the heading.
     names = differing([row.config for row in now]) if now[1:] else [*report.baseline.config]
     today: list[_Entry] = [
-        ("", f"{words}: {_config(row, names)}", row, None)
+        (
+            "",
+            f"{words}: "
+            + (", ".join(f"{name}={row.config.get(name, 'none')}" for name in names) or "default"),
+            row,
+            None,
+        )
         for words, row in zip(("now", "best you have"), now, strict=False)
     ]
     for_today, others = (
@@ -281,10 +287,6 @@ def _grid(report: WorkaroundReport, entries: Sequence[_Entry]) -> SaidGrid:
     columns |= numbers_of(rows, "tmem", "shared")
     columns["occupancy"] = [share(row.occupancy) for row in rows]
     return grid_of(columns, _SPARE, ("change", "numerics"))
-
-
-def _config(row: Row, names: Sequence[str]) -> str:
-    return ", ".join(f"{name}={row.config.get(name, 'none')}" for name in names) or "default"
 
 
 def _timed(report: WorkaroundReport) -> bool:
@@ -347,7 +349,8 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
 
 
 def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
-    numerics = candidate.numerics
+    numerics = asdict(candidate.numerics)
+    known, reason = numerics.pop("known"), numerics.pop("reason")
     return {
         **structs.asdict(candidate.row),
         "rank": rank,
@@ -357,14 +360,11 @@ def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
         ],
         "evidence": {
             "change": candidate.change,
-            "proved": _PROVED.get(numerics.known, "compiled again from nothing"),
+            "proved": _PROVED.get(known, "compiled again from nothing"),
             "explanation": candidate.explanation,
-            "numerics": numerics.known.value,
-            "numerics_reason": numerics.reason,
-            "tensor": numerics.tensor,
-            "rel_err": numerics.rel_err,
-            "stable_max_rel": numerics.stable_max_rel,
-            "bad_frac": numerics.bad_frac,
+            "numerics": known,
+            "numerics_reason": reason,
+            **numerics,
             "list": "today" if candidate.is_for_today else "best",
             "measured": asdict(candidate.speedup) if candidate.speedup else None,
             "spill_bytes_per_block": spill_bytes_per_block(candidate.row),

@@ -243,7 +243,8 @@ async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
         trials.tell(f"other {title}s are not tried: {error}")
         return
     # What fails today is what another Triton may fix; and it is quick to compile.
-    failing = {attempt.setting.key for attempt in trials.results.values() if _fails(attempt.row)}
+    every = trials.results.values()
+    failing = {attempt.setting.key for attempt in every if not attempt.row.verdict.compiles}
     starts = sorted(starts, key=lambda start: start.key not in failing)
     starts = [*(attempt.setting for attempt in _best(trials)[:1]), *starts]
     for version in versions:
@@ -285,12 +286,8 @@ def _worth_a_tool(trials: Trials) -> list[Attempt]:
             by_launch.setdefault(attempt.setting.launch, attempt)
     beam = list(by_launch.values())[:_BEAM]
     # Where nothing but the cubin was wrong, another ptxas is all that it takes.
-    failing = [a for a in own if _fails(a.row) and _is_of_cubin(a.row)][:1]
+    failing = [a for a in own if not a.row.verdict.compiles and _is_of_cubin(a.row)][:1]
     return list({attempt.setting.key: attempt for attempt in [*beam, *failing]}.values())
-
-
-def _fails(row: Row) -> bool:
-    return not row.verdict.compiles
 
 
 def _is_of_cubin(row: Row) -> bool:
@@ -311,7 +308,7 @@ def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
     failing = {SettingKind.FLAGS: [trials.start]}
     failing[SettingKind.PTXAS] = list(trials.results.values())
     return any(
-        _fails(attempt.row)
+        not attempt.row.verdict.compiles
         and attempt.row.stage != Stage.LAUNCH.value
         and not _is_of_cubin(attempt.row)
         for attempt in failing.get(kind, ())

@@ -72,41 +72,23 @@ def merit(row: Row, turns: float = 1.0) -> tuple[float, ...]:
 
     `turns` is how many times as often the code is run, for all that is known.
     """
+    kind, of_block = row.verdict, spill_bytes_per_block(row)
+    standing = 1 if kind is VerdictKind.SICK else 3 if kind.tells_nothing else 2
+    spills = local = math.inf
+    if of_block is not None:
+        of_thread = (row.spill_stores or 0) + (row.spill_loads or 0)
+        steps = math.log(max(of_block * turns / _UNIT, 1), _SPILL_STEP)
+        is_noise = of_thread < DEFAULT_THRESHOLDS.spill_bytes
+        spills = 0 if is_noise else 1 + math.floor(steps)
+    if row.instructions and (total := row.instructions.get("total", 0)):
+        local = math.floor(row.instructions.get("local", 0) / total / _SHARE_STEP)
     return (
-        _standing(row.verdict),
-        _spill_step(row, turns),
+        0 if kind.is_healthy else standing,
+        spills,
         -math.floor((row.occupancy or 0.0) / _OCCUPANCY_STEP + 1e-9) * _OCCUPANCY_STEP,
-        _local_share(row),
-        _or_worst(row.tmem_size),
-        _or_worst(row.shared),
+        local,
+        *(math.inf if size is None else float(size) for size in (row.tmem_size, row.shared)),
     )
-
-
-def _standing(kind: VerdictKind) -> int:
-    if kind.is_healthy:
-        return 0
-    return 1 if kind is VerdictKind.SICK else 3 if kind.tells_nothing else 2
-
-
-def _spill_step(row: Row, turns: float) -> float:
-    bytes_of_block = spill_bytes_per_block(row)
-    if bytes_of_block is None:
-        return math.inf
-    if (row.spill_stores or 0) + (row.spill_loads or 0) < DEFAULT_THRESHOLDS.spill_bytes:
-        return 0
-    return 1 + math.floor(math.log(max(bytes_of_block * turns / _UNIT, 1), _SPILL_STEP))
-
-
-def _local_share(row: Row) -> float:
-    mix = row.instructions
-    total = mix.get("total", 0) if mix else 0
-    if not mix or not total:
-        return math.inf
-    return math.floor(mix.get("local", 0) / total / _SHARE_STEP)
-
-
-def _or_worst(value: int | None) -> float:
-    return math.inf if value is None else float(value)
 
 
 class SettingKind(StrEnum):
@@ -623,14 +605,12 @@ def _names(origin: UserSetting, setting: Setting) -> _Names:
     Of those a user may not be free to choose every one. Options that turn optimisations off are
     another thing than those that do not, and so is an older toolchain than a newer one.
     """
-    return frozenset(
-        (step.kind, step.name, *_value(step, setting)) for step in origin.steps_to(setting)
-    )
-
-
-def _value(step: SettingStep, setting: Setting) -> tuple[object, ...]:
-    if step.kind is SettingKind.FLAGS:
-        return (lowers_optimisation(setting.flags),)
-    if step.kind is SettingKind.LAUNCH:
-        return (step.after,)
-    return (step.is_downgrade,)
+    names = set()
+    for step in origin.steps_to(setting):
+        value: object = step.is_downgrade
+        if step.kind is SettingKind.FLAGS:
+            value = lowers_optimisation(setting.flags)
+        elif step.kind is SettingKind.LAUNCH:
+            value = step.after
+        names.add((step.kind, step.name, value))
+    return frozenset(names)

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from msgspec import structs
 from packaging.version import Version
@@ -51,21 +50,17 @@ OPTIONS_VARIABLE = "PTXAS_OPTIONS"
 """From where Triton reads options for ptxas, if it does: what it passes on is looked at."""
 
 
-class OptionWay(StrEnum):
-    """How a user gives ptxas an option through Triton."""
-
-    VARIABLE = OPTIONS_VARIABLE
-    ARGUMENT = OPTIONS_ARGUMENT
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A setting with its cell and result; `ways` by which ptxas' options got there."""
+    """A setting with its cell and result.
+
+    `ways` are `OPTIONS_VARIABLE` and `OPTIONS_ARGUMENT`, by which ptxas' options got there.
+    """
 
     setting: Setting
     cell: PlannedCell
     evaluated: Evaluated
-    ways: tuple[OptionWay, ...] = ()
+    ways: tuple[str, ...] = ()
 
     @property
     def row(self) -> Row:
@@ -383,12 +378,12 @@ class Trials:
         if _holds(proof.row.ptxas_flags, flags.added):
             # The variable is the default of the argument where the argument then has its value.
             has_both = metadata.get(OPTIONS_ARGUMENT) == value
-            return replace(proof, ways=tuple(OptionWay) if has_both else (OptionWay.VARIABLE,))
+            return replace(proof, ways=(OPTIONS_VARIABLE, OPTIONS_ARGUMENT)[: 1 + has_both])
         if OPTIONS_ARGUMENT in metadata:
             config = Config.of({**setting.config.as_dict(), OPTIONS_ARGUMENT: flags.label})
             proof = await self._compiled_afresh(setting, config)
             if proof is None or _holds(proof.row.ptxas_flags, flags.added):
-                return proof and replace(proof, ways=(OptionWay.ARGUMENT,))
+                return proof and replace(proof, ways=(OPTIONS_ARGUMENT,))
         version = setting.triton or triton.version
         raise UsageError(f"Triton {version} does not pass {flags.label} to ptxas")
 
@@ -481,7 +476,14 @@ def paste_lines(
         own = ptxas_environment(cell.ptxas.origin, cell.ptxas.version)
         lines += own if is_ptxas else [f"use {cell.ptxas.name}"]
     if SettingKind.FLAGS in kinds and proof.setting.flags:
-        lines += _options(proof.setting.flags.label, proof.ways)
+        words = proof.setting.flags.label
+        if OPTIONS_VARIABLE in proof.ways:
+            lines.append(f'export {OPTIONS_VARIABLE}="{words}"  # for every kernel of the program')
+        if OPTIONS_ARGUMENT in proof.ways:
+            line = f'kernel[grid](..., {OPTIONS_ARGUMENT}="{words}")  # for this kernel'
+            lines.append(line + ", in place of the variable" * (len(proof.ways) > 1))
+        if not proof.ways:
+            lines.append(f"ptxas {words}")
     if proof.setting.edit:
         edit = proof.setting.edit
         where = "in the PTX, behind the block size: " if edit.directive else "in the PTX: "
@@ -497,18 +499,6 @@ def paste_lines(
         is_there = is_listed and record.autotuned
         lines.append(f"{line}  # the tuner's list has it" if is_there else line)
     return tuple(lines)
-
-
-def _options(words: str, ways: Sequence[OptionWay]) -> list[str]:
-    everywhere, here = "for every kernel of the program", "for this kernel"
-    lines = {
-        OptionWay.VARIABLE: f'export {OPTIONS_VARIABLE}="{words}"  # {everywhere}',
-        OptionWay.ARGUMENT: f'kernel[grid](..., {OPTIONS_ARGUMENT}="{words}")  # {here}',
-    }
-    joined = [line for way, line in lines.items() if way in ways]
-    if len(joined) > 1:
-        joined[1] += ", in place of the variable"
-    return joined or [f"ptxas {words}"]
 
 
 def ptxas_environment(package: str, version: str) -> list[str]:

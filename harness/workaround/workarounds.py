@@ -162,7 +162,9 @@ async def _begin(
         )
     home = _home(plan.cells, rows)
     # What a user can take instead is of the same launch; a call without a tuner has one config.
-    is_own = [_is_choice(cell, home) for cell in plan.cells]
+    is_own = [cell is home or home.record is None for cell in plan.cells]
+    if home.record and home.record.autotuned:
+        is_own = [cell.cell.launch == home.cell.launch for cell in plan.cells]
     evaluated = list(compress(evaluated, is_own))
     cells = tuple(compress(plan.cells, is_own))
     if home.record and not home.record.autotuned:
@@ -199,12 +201,6 @@ async def _begin(
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     tell(f"the list as it is: {words}")
     return trials, listed, plan
-
-
-def _is_choice(cell: PlannedCell, home: PlannedCell) -> bool:
-    if home.record is None or not home.record.autotuned:
-        return cell is home or home.record is None
-    return cell.cell.launch == home.cell.launch
 
 
 def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
@@ -371,16 +367,17 @@ class _Search:
                 notes.append(f"{words}: computes something else: {numerics.reason}")
                 continue
             is_listed = setting.config in own
-            candidate = Candidate(
-                setting=setting,
-                steps=steps,
-                row=proof.row,
-                is_listed=is_listed,
-                explanation=explained(trials, proof),
-                numerics=numerics,
-                paste=paste_lines(steps, proof, is_listed=is_listed),
+            candidates.append(
+                Candidate(
+                    setting=setting,
+                    steps=steps,
+                    row=proof.row,
+                    is_listed=is_listed,
+                    explanation=explained(trials, proof),
+                    numerics=numerics,
+                    paste=paste_lines(steps, proof, is_listed=is_listed),
+                )
             )
-            candidates.append(candidate)
         candidates.sort(
             key=lambda candidate: (
                 candidate.tier,

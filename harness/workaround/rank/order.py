@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from msgspec import structs
@@ -201,9 +202,11 @@ def ranks_said(report: RankReport) -> list[Block]:
     parts: list[Block] = []
     for launch in report.launches:
         is_measured = any(config.time for config in launch.configs)
-        lines = alike(
-            launch.configs, _line_of(is_measured=is_measured), lambda each: each.row.config
+        # Without times, configs of one place are one line.
+        key = attrgetter(
+            *(("row.cell",) if is_measured else ("place", "row.verdict", "row.n_regs"))
         )
+        lines = alike(launch.configs, key, lambda each: each.row.config)
         configs = [config for config, _ in lines]
         place = (launch.kernel, launch.launch, launch.target, *lifted_words(configs))
         parts += [
@@ -222,13 +225,6 @@ def ranks_said(report: RankReport) -> list[Block]:
             )
         parts.append(BLANK)
     return parts
-
-
-def _line_of(*, is_measured: bool) -> Callable[[RankedConfig], object]:
-    """What is equal for configs that are one line: without times, those of one place."""
-    if is_measured:
-        return lambda each: each.row.cell
-    return lambda each: (each.place, each.row.verdict, each.row.n_regs)
 
 
 def _grid(
@@ -254,28 +250,26 @@ def rank_document(report: RankReport) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "device": report.device,
-        "launches": [_launch(launch) for launch in report.launches],
-        "notes": report.notes,
-    }
-
-
-def _launch(launch: RankedLaunch) -> dict[str, Any]:
-    quality = launch.quality
-    return {
-        "kernel": launch.kernel,
-        "launch": launch.launch,
-        "target": launch.target,
-        "quality": asdict(quality) if quality else None,
-        "configs": [
+        "launches": [
             {
-                **structs.asdict(config.row),
-                "rank": number,
-                "place": config.place,
-                "untimed": config.untimed,
-                "time_samples": config.samples,
+                "kernel": launch.kernel,
+                "launch": launch.launch,
+                "target": launch.target,
+                "quality": launch.quality and asdict(launch.quality),
+                "configs": [
+                    {
+                        **structs.asdict(config.row),
+                        "rank": number,
+                        "place": config.place,
+                        "untimed": config.untimed,
+                        "time_samples": config.samples,
+                    }
+                    for number, config in enumerate(launch.configs, 1)
+                ],
             }
-            for number, config in enumerate(launch.configs, 1)
+            for launch in report.launches
         ],
+        "notes": report.notes,
     }
 
 

@@ -165,10 +165,19 @@ async def rank(
                 notes.append(f"{way.pack}: nothing is measured yet")
             else:
                 timed = times
-    launches = [
-        RankedLaunch.ordered(place, [_timed(row, timed) for _, row in group])
-        for place, group in groups
-    ]
+    launches = []
+    for place, group in groups:
+        configs = []
+        for _, row in group:
+            measured = timed.get(row.cubin_sha256 or "")
+            configs.append(
+                RankedConfig(
+                    row=replace(row, time_ms=measured.time if measured else None),
+                    untimed=measured.problem if measured else None,
+                    samples=measured.samples if measured else (),
+                )
+            )
+        launches.append(RankedLaunch.ordered(place, configs))
     devices = {result.device for result in timed.values()}
     report = RankReport(
         launches=launches, device=", ".join(sorted(devices)) or None, notes=tuple(notes)
@@ -195,12 +204,3 @@ async def _compiled(
                         place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
                         groups.setdefault(place, []).append((cell, result.row))
     return list(groups.items())
-
-
-def _timed(row: Row, timed: Mapping[str, TimedLaunch]) -> RankedConfig:
-    measured = timed.get(row.cubin_sha256 or "")
-    return RankedConfig(
-        row=replace(row, time_ms=measured.time if measured else None),
-        untimed=measured.problem if measured else None,
-        samples=measured.samples if measured else (),
-    )
