@@ -232,7 +232,13 @@ def _pinned(report: BlameReport, words: SelectionOptions, selection: Selection) 
     """What selects the case, on its own toolchain."""
     case = report.case
     is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
-    again = on_compiler(_case(report, words, selection), case.compiler, case.compiler_version)
+    cell, kernel = report.cell, words.kernel
+    _, is_of_file, name = cell.kernel.rpartition("::")
+    if is_of_file and "::" not in kernel:
+        kernel += f"::{name}"
+    words = replace(words, kernel=kernel, sm=[str(selection.targets[0])])
+    others = [other for other in report.others if other.kernel == cell.kernel]
+    again = on_compiler(among(words, cell, others), case.compiler, case.compiler_version)
     return on_assembler(again, case.assembler, case.ptxas if is_named else None)
 
 
@@ -242,12 +248,3 @@ def _followed(report: BlameReport, condition: str | None) -> list[str]:
     case, on = report.case, executed_by(report.case.cell)
     signature = ["--signature", case.signature] if case.signature else []
     return [*execution_words(run=on is not None, on=on), *signature]
-
-
-def _case(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:
-    cell, kernel = report.cell, words.kernel
-    _, is_of_file, name = cell.kernel.rpartition("::")
-    if is_of_file and "::" not in kernel:
-        kernel += f"::{name}"
-    words = replace(words, kernel=kernel, sm=[str(selection.targets[0])])
-    return among(words, cell, [other for other in report.others if other.kernel == cell.kernel])

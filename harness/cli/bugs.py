@@ -38,7 +38,7 @@ from harness.cli.options import (
     option,
     verb,
 )
-from harness.cli.output import print_json, print_line, print_next, print_said
+from harness.cli.output import print_json, print_line, print_next, print_result
 from harness.cli.results import open_results, read_results
 from harness.cli.running import stored_options
 from harness.judging.followed import read_while
@@ -66,19 +66,15 @@ def command(options: _BugsOptions) -> None:
     if holds is not None:
         with read_results() as store:
             kernels = list_held(store, holds, only=options.only)
-        if options.as_json:
-            print_json(held_document(kernels, holds))
-        else:
-            print_said(held_said(kernels, holds))
+        said = held_said(kernels, holds)
+        print_result(held_document(kernels, holds), said, as_json=options.as_json)
         return
     with read_results() as store:
         bugs = list_bugs(store, only=options.only)
     if states:
         bugs = [bug for bug in bugs if states & {bug.machine.value, bug.record.state.value}]
-    if options.as_json:
-        print_json(bugs_document(bugs))
-    else:
-        print_said(bugs_said(bugs))
+    print_result(bugs_document(bugs), bugs_said(bugs), as_json=options.as_json)
+    if not options.as_json:
         shown = [f"triage bugs show {bug.record.number}" for bug in bugs if bug.machine in OPEN]
         print_next((command, "all that is known of it") for command in shown[:1])
 
@@ -94,13 +90,11 @@ def _show(options: _BugOptions) -> None:
     with read_results() as store:
         bug = find_bug(list_bugs(store), options.number)
         workarounds = workarounds_of(store, bug)
-    if options.as_json:
-        print_json(bug_document(bug, workarounds))
-    else:
-        print_said(bug_said(bug, workarounds))
-        if bug.machine in OPEN:
-            filed = f"triage report --bug {options.number}"
-            print_next([(filed, "an issue for those who can fix it")])
+    said = bug_said(bug, workarounds)
+    print_result(bug_document(bug, workarounds), said, as_json=options.as_json)
+    if bug.machine in OPEN and not options.as_json:
+        filed = f"triage report --bug {options.number}"
+        print_next([(filed, "an issue for those who can fix it")])
 
 
 class _SetOptions(Options):

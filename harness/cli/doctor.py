@@ -24,13 +24,14 @@ import harness
 from harness.cli.options import JsonAlone, verb
 from harness.cli.output import print_json, print_said
 from harness.cli.progress.steps import working
+from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import cache_path, home_path, offline
 from harness.io.processes import machine
 from harness.io.processes.hub import run_tool
 from harness.io.processes.machine import confinement_words, gpus
 from harness.io.toolchains.install import available_wheels, find_nvdisasm, installed_triton
-from harness.io.toolchains.installed import Toolchain, list_damaged, list_installed
+from harness.io.toolchains.installed import list_damaged, list_installed
 from harness.store.store import Store
 from harness.store.trim import store_stats
 from harness.tables.said import SaidLine, Tone, say
@@ -57,8 +58,11 @@ class Check:
 
 def examine() -> list[Check]:
     """Try everything that a compile needs, really; nothing raises, and nothing is left behind."""
+    # What an assembler takes as it is needs no compiler.
     languages: list[tuple[str, Callable[[], Check]]] = [
-        (kind, partial(_language, kind)) for kind in kinds() if kind != TRITON and _lowers(kind)
+        (kind, partial(_language, front))
+        for kind, front in ((kind, front_end(kind)) for kind in kinds() if kind != TRITON)
+        if front.stages[0] not in {back.takes for back in front.back_ends}
     ]
     at = 1 + [name for name, _ in _CHECKS].index("package index")
     return [_try(name, check) for name, check in (*_CHECKS[:at], *languages, *_CHECKS[at:])]
@@ -111,14 +115,7 @@ def _index() -> Check:
     return Check(ok=is_whole, found=words, advice=advice)
 
 
-def _lowers(kind: str) -> bool:
-    """Whether there is a compiler: what an assembler takes as it is needs none."""
-    front = front_end(kind)
-    return front.stages[0] not in {back.takes for back in front.back_ends}
-
-
-def _language(kind: str) -> Check:
-    front = front_end(kind)
+def _language(front: FrontEnd) -> Check:
     versions = sorted({Version(compiler.version) for compiler in front.installed()})
     if not versions:
         return Check(found=f"no {front.title} is installed; it is when a kernel needs it")
@@ -133,12 +130,12 @@ def _span(tools: str, versions: Sequence[Version]) -> str:
 
 def _installed() -> Check:
     every = list_installed(of_any_python=True)
-    names = [
-        f"{toolchain.name}{_beside(toolchain)}"
-        if toolchain.fits
-        else f"{toolchain.name} (for {toolchain.python} only)"
-        for toolchain in every
-    ]
+    names = []
+    for tool in every:
+        # The Python and the partners of a compiler in an environment of its own.
+        beside = [tool.banner, *tool.dependencies, *tool.shared] if tool.environment else []
+        more = beside if tool.fits else [f"for {tool.python} only"]
+        names.append(f"{tool.name} ({', '.join(more)})" if more else tool.name)
     damaged = list_damaged()
     lost = f"; damaged: {', '.join(damaged)}" if damaged else ""
     counts = Counter(toolchain.kind for toolchain in every)
@@ -149,13 +146,6 @@ def _installed() -> Check:
         advice=f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else "",
         brief=f"{totals} (`triage toolchain list`){lost}" if every else "",
     )
-
-
-def _beside(toolchain: Toolchain) -> str:
-    """The Python and the partners of a compiler in an environment of its own."""
-    if not toolchain.environment:
-        return ""
-    return f" ({', '.join((toolchain.banner, *toolchain.dependencies, *toolchain.shared))})"
 
 
 def _cache() -> Check:
@@ -239,10 +229,9 @@ def command(options: JsonAlone) -> int:
     if options.as_json:
         print_json({"schema": 1, "checks": checks})
     else:
-        print_said(line for check in checks for line in _lines(check))
+        lines: list[SaidLine] = []
+        for check in checks:
+            lines.append(_MARKS[check.ok] + say(f" {check.name}: {check.brief or check.found}"))
+            lines += [say(f"   {check.advice}")] if check.advice else []
+        print_said(lines)
     return 4 if any(check.ok is False for check in checks) else 0
-
-
-def _lines(check: Check) -> list[SaidLine]:
-    line = _MARKS[check.ok] + say(f" {check.name}: {check.brief or check.found}")
-    return [line, say(f"   {check.advice}")] if check.advice else [line]

@@ -14,7 +14,7 @@ each cell. In the sparklines a version is a character; x did not compile, · is 
 from __future__ import annotations
 
 from harness.cli.options import Options, holds_option, json_option, kernel_option, verb
-from harness.cli.output import print_json, print_said
+from harness.cli.output import print_result
 from harness.cli.results import read_results
 from harness.cli.running import only_options
 from harness.judging.followed import read_while
@@ -36,7 +36,5 @@ def command(options: _HistoryOptions) -> None:
     holds = read_while(options.condition)
     with read_results() as store:
         rows = read_history(store, options.kernel, options.only)
-    if options.as_json:
-        print_json(history_document(rows, holds))
-    else:
-        print_said(history_said(rows, holds))
+    said = history_said(rows, holds)
+    print_result(history_document(rows, holds), said, as_json=options.as_json)

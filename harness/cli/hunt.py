@@ -26,7 +26,7 @@ from harness.cells.places import CompileOptions
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import EXECUTOR, RUNNER, executor_of
 from harness.cli.options import Options, examples, json_option, option, part, silent, verb
-from harness.cli.output import print_json, print_remarks, print_said, status_console
+from harness.cli.output import print_remarks, print_result, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, hubs_of, run_to_the_end, scheduler_option
@@ -240,8 +240,6 @@ def _hunt(
         report = run_to_the_end(hunted())
     folders = write_repros(report, home_dir())
     print_remarks(*report.notes)
-    if options.as_json:
-        print_json(hunt_document(report, folders))
-    else:
-        print_said(hunt_said(report, folders))
+    said = hunt_said(report, folders)
+    print_result(hunt_document(report, folders), said, as_json=options.as_json)
     return 1 if report.state.new else 0

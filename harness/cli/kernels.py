@@ -30,15 +30,14 @@ def command(options: JsonAlone) -> int:
             GridColumn(title="configs", is_number=True),
             GridColumn(title="what", wraps=True),
         )
-        rows = tuple(tuple(map(say, _line(repro))) for repro in repros)
-        print_said([SaidGrid(columns=columns, rows=rows)])
+        rows = []
+        for repro in repros:
+            launches = ", ".join(launch.name for launch in repro.launches)
+            configs = "-" if repro.configs is None else str(repro.configs)
+            cells = repro.name, _source(repro), repro.issue or "-", launches, configs, repro.summary
+            rows.append(tuple(map(say, cells)))
+        print_said([SaidGrid(columns=columns, rows=tuple(rows))])
     return 2 if errors else 0
-
-
-def _line(repro: Repro) -> tuple[str, ...]:
-    launches = ", ".join(launch.name for launch in repro.launches)
-    configs = "-" if repro.configs is None else str(repro.configs)
-    return repro.name, _source(repro), repro.issue or "-", launches, configs, repro.summary
 
 
 def _source(repro: Repro) -> str:

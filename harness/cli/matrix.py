@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from harness.cells.matrix_file import FILE, find_matrix_file, first_matrix, read_matrix
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
-from harness.cli.amounts import SECONDS, FilePath, read_amount
+from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import Execution, execution_option
 from harness.cli.options import (
     Options,
@@ -57,7 +57,6 @@ from harness.io.files.writing import write_atomically
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.io.processes.machine import gpus
 from harness.matrix.dry_run import (
-    Listing,
     estimate_words,
     list_matrix,
     listing_document,
@@ -161,13 +160,6 @@ signature. 3: no cell is selected. 4: incomplete (this machine, a toolchain, or 
 fixes, with --strict-fixed."""
 
 
-def _seconds(text: str) -> float:
-    seconds = read_amount(text, SECONDS)
-    if not seconds:
-        raise click.BadParameter(f"{text!r} is not a duration; write 90s, 30m or 2h")
-    return seconds
-
-
 class _NightOptions(Options):
     file: Path | None = option(
         "--matrix",
@@ -195,7 +187,7 @@ class _NightOptions(Options):
     scheduler: str | None = scheduler_option("Have captures and their cells worked on")
     max_time: float | None = silent(
         often=True,
-        reads=_seconds,
+        type=Seconds(),
         metavar="TIME",
         help="Begin nothing new after this long (90s, 30m, 2h); the rest is left for the next run.",
     )
@@ -251,9 +243,14 @@ def run(options: _NightOptions) -> int:
         if options.as_list or options.dry_run:
             plan = make_plan(matrix, how, store, installs=False)
             listing = run_to_the_end(list_matrix(matrix, store, how, plan))
-            _tell_listing(
-                listing, as_json=options.as_json, as_list=options.as_list, dry_run=options.dry_run
-            )
+            print_remarks(*listing.warnings, *listing.failures)
+            if options.as_json:
+                print_json(listing_document(listing, cells=options.as_list))
+            else:
+                for line in listing_lines(listing) if options.as_list else ():
+                    print_line(line)
+                if options.dry_run:
+                    print_line(estimate_words(listing.estimate))
             has_cells = listing.cells or listing.uncaptured
             return 4 if listing.failures else 0 if has_cells else 3
         with preparing():
@@ -269,7 +266,15 @@ def run(options: _NightOptions) -> int:
 
         with show_progress() as progress:
             report = run_to_the_end(run())
-    _tell(report, as_json=options.as_json)
+    print_remarks(*report.warnings, *report.failures)
+    if options.as_json:
+        print_json(matrix_document(report))
+    else:
+        for line in matrix_lines(report):
+            print_line(line)
+        if report.changes:
+            print_said(changes_said(report.changes), whole_lines=True)
+        print_next([("triage site --serve", "its pages: what is broken, since when")])
     return report.exit_code(strict_fixed=options.strict_fixed)
 
 
@@ -286,27 +291,3 @@ def _whole(words: Sequence[str], night: str | None) -> list[str]:
         elif not equals:
             next(following, None)
     return shared
-
-
-def _tell(report: MatrixReport, *, as_json: bool) -> None:
-    print_remarks(*report.warnings, *report.failures)
-    if as_json:
-        print_json(matrix_document(report))
-        return
-    for line in matrix_lines(report):
-        print_line(line)
-    if report.changes:
-        print_said(changes_said(report.changes), whole_lines=True)
-    print_next([("triage site --serve", "its pages: what is broken, since when")])
-
-
-def _tell_listing(listing: Listing, *, as_json: bool, as_list: bool, dry_run: bool) -> None:
-    print_remarks(*listing.warnings, *listing.failures)
-    if as_json:
-        print_json(listing_document(listing, cells=as_list))
-        return
-    if as_list:
-        for line in listing_lines(listing):
-            print_line(line)
-    if dry_run:
-        print_line(estimate_words(listing.estimate))

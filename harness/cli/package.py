@@ -22,7 +22,7 @@ from harness.cells.selection import select_repros
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath
 from harness.cli.options import Options, argument, group, json_option, option, verb
-from harness.cli.output import print_json, print_remarks, print_said
+from harness.cli.output import print_remarks, print_result
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
@@ -68,8 +68,5 @@ def command(options: _PackageOptions) -> int:
     with open_results() as store, show_progress() as progress:
         report = run_to_the_end(survey_package(reached, selections, store, options.how, progress))
     print_remarks(*reached.complaints, *report.compiled.notes, *report.compiled.failures)
-    if options.as_json:
-        print_json(package_document(report))
-    else:
-        print_said(package_said(report))
+    print_result(package_document(report), package_said(report), as_json=options.as_json)
     return 1 if report.losing else 4 if report.is_incomplete else 0

@@ -10,7 +10,7 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from harness.frontends.plan import Selection
 from harness.io.processes.machine import CONFINE, MODES, gpus
 from harness.run.executors import run_selections
 from harness.run.schedules import INSTRUCTIONS, default_trials
-from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.target import EXAMPLES
 
@@ -128,7 +127,12 @@ class SuitePlugin:
             for path, refusal in refusals:
                 self._heard(session, by_file, FileResult(file=path, problems=(str(refusal),)))
             with open_results() as store:
-                execute = self._executing(store, options) if self.option.triage_run else None
+                execute: Execute | None = None
+                if self.option.triage_run:
+                    budget = Budget(max_instructions=INSTRUCTIONS)
+                    execute = lambda chosen: run_selections(  # noqa: E731 - typed where it is named
+                        chosen, store, options, default_trials(), budget, lambda _: None
+                    )
                 heard = partial(self._heard, session, by_file)
                 asyncio.run(compile_suite(selections, store, options, heard, execute))
         except TriageError as error:
@@ -147,12 +151,6 @@ class SuitePlugin:
             surroundings=surroundings(),
         )
         return select_repros(options, [file_of_tests(Path(options.kernel))])
-
-    def _executing(self, store: Store, options: CompileOptions) -> Execute:
-        budget = Budget(max_instructions=INSTRUCTIONS)
-        return lambda selections: run_selections(
-            selections, store, options, default_trials(), budget, lambda _: None
-        )
 
     def _heard(
         self, session: pytest.Session, by_file: dict[Path, _Item], result: FileResult
@@ -183,7 +181,12 @@ class SuitePlugin:
         problem: str = "",
     ) -> None:
         place = (str(item.location[0]), line, name.partition("::")[2])
-        words = list(_failures(tests))
+        words: list[str] = []
+        for test in tests:
+            for row in test.failing:
+                words.append(f"{row.cell}: {row.verdict.value}: {row.reason}")
+                words.append(f"  {spell_command('show', None, row.short, '--stage', 'log')}")
+            words += [f"{run.cell}: {run.run.value}: {run.run_reason}" for run in test.wrong]
         # As pytest wants it: the outcome, what it shows of it, and how it counts that.
         said: tuple[Any, ...] = ("passed", None, ("captured", ".", "CAPTURED"))
         if self.option.triage_fail and (words or problem):
@@ -221,12 +224,3 @@ class SuitePlugin:
             except OSError as error:
                 words = f"triage: --triage-json {path}: {error.strerror or error}"
                 terminalreporter.write_line(words, red=True)
-
-
-def _failures(tests: Iterable[TestOnTarget]) -> Iterator[str]:
-    for test in tests:
-        for row in test.failing:
-            yield f"{row.cell}: {row.verdict.value}: {row.reason}"
-            yield f"  {spell_command('show', None, row.short, '--stage', 'log')}"
-        for run in test.wrong:
-            yield f"{run.cell}: {run.run.value}: {run.run_reason}"

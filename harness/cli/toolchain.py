@@ -7,8 +7,6 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from harness.cli.options import Options, argument, examples, json_option, option, verb
@@ -29,13 +27,13 @@ from harness.io.toolchains.install import (
 )
 from harness.io.toolchains.installed import (
     NVDISASM,
-    Toolchain,
     list_damaged,
     list_installed,
     remove,
     require_installed,
 )
-from harness.tables.said import Block, GridColumn, SaidGrid, say
+from harness.tables.rows import grid_of
+from harness.tables.said import say
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON
 
@@ -102,7 +100,18 @@ def _list(options: _ListOptions) -> int:
         document = {"schema": 1, "installed": rows, "available": offered or None}
         print_json({**document, "damaged": list(damaged)})
     else:
-        print_said([_installed_said(installed)])
+        columns = {
+            "name": [tool.name for tool in installed],
+            "python": [
+                (tool.banner.removeprefix("Python ") if tool.environment else tool.python) or "any"
+                for tool in installed
+            ],
+            "from": [tool.distribution for tool in installed],
+            "wheel sha256": [tool.sha256[:12] for tool in installed],
+            "installed": [tool.installed for tool in installed],
+        }
+        nothing = say(f"nothing is installed in {cache_dir()}")
+        print_said([grid_of(columns, {}, tuple(columns)) if installed else nothing])
         for kind, versions in offered.items():
             known = ", ".join(versions or ()) or "none for this machine"
             print_line(f"{kind}: {'not known' if versions is None else known}")
@@ -116,20 +125,6 @@ def _versions(tool: FrontEnd | BackEnd) -> list[str] | None:
     except TriageError as error:
         print_note(str(error))
         return None
-
-
-def _installed_said(installed: Sequence[Toolchain]) -> Block:
-    if not installed:
-        return say(f"nothing is installed in {cache_dir()}")
-    titles = ("name", "python", "from", "wheel sha256", "installed")
-    rows = []
-    for tool in installed:
-        own = tool.banner.removeprefix("Python ") if tool.environment else tool.python
-        rows.append((tool.name, own or "any", tool.distribution, tool.sha256[:12], tool.installed))
-    return SaidGrid(
-        columns=tuple(GridColumn(title=title, wraps=True) for title in titles),
-        rows=tuple(tuple(map(say, row)) for row in rows),
-    )
 
 
 class _NamesOptions(Options):

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
+from harness.tables.rows import grid_of
+from harness.tables.said import Block, Counted, Tone, say, verdict_said
 from harness.tables.samples import Sample, samples_said
 from harness.tables.survivors import Fate, survivors
 from harness.values.row import Row
@@ -78,10 +79,7 @@ _SHOWN = 4
 def summary_said(summary: Summary) -> list[Block]:
     """The table, the headline, and each failure once."""
     columns = summary_columns(summary)
-    table = SaidGrid(
-        columns=tuple(GridColumn(title=title, wraps=True) for title in columns),
-        rows=tuple(tuple(map(say, cells)) for cells in zip(*columns.values(), strict=True)),
-    )
+    table = grid_of(columns, {}, tuple(columns))
     failures = (
         Counted(len(failure.rows), verdict_said(failure.verdict, [say(failure_words(failure))]))
         for failure in summary.failures
