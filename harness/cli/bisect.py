@@ -49,7 +49,7 @@ from harness.cells.spelling import (
     spell_command,
 )
 from harness.cli.amounts import FilePath
-from harness.cli.gpu_way import FormalExecution, execution_option
+from harness.cli.gpu_way import Execution, execution_option
 from harness.cli.options import (
     EXECUTES,
     Options,
@@ -197,7 +197,7 @@ class _AskedBisection(
     package_version: str | None = option(
         metavar="SPEC", help="The axis: releases of the kernel's package: '>=0.4,<0.6'."
     )
-    execution: FormalExecution = execution_option(
+    execution: Execution = execution_option(
         "Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
         "The cubins of PTX, along ptxas: SASS emulated, or launched on a GPU.",
     )

@@ -35,7 +35,7 @@ from harness.cells.spelling import (
     show_command,
     spell_command,
 )
-from harness.cli.gpu_way import FormalExecution, execution_option
+from harness.cli.gpu_way import Execution, execution_option
 from harness.cli.options import (
     EXECUTES,
     Options,
@@ -70,7 +70,7 @@ class _BlameOptions(
     ],
 ):
     words: SelectionOptions = selection_options()
-    execution: FormalExecution = execution_option(
+    execution: Execution = execution_option(
         "Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
         "Cubins of each ptxas and -O level: SASS emulated, or launched on a GPU.",
     )

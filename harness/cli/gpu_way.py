@@ -24,19 +24,29 @@ RUNNER = "With --on gpu: a command that takes `PACK --out RESULTS` to a GPU."
 
 
 class Execution(Options):
-    """Whether something is executed, and on what."""
+    """Whether something is executed, and on what.
+
+    Where races are followed, those that break only the letter of the memory model may count.
+    """
 
     is_asked: bool = option("--run", often=True)
     named: str | None = option("--on", type=EXECUTOR)
     runner: str | None = option(metavar="CMD", help=RUNNER)
+    formal: bool = option(
+        help="With --run: a race counts too that breaks only the letter of the memory model, or "
+        "changes rounding alone."
+    )
 
     def __post_init__(self) -> None:
-        executor_of(self.named, self.runner)
+        if self.of_cubins and self.formal:
+            raise UsageError(
+                f"--formal is about races, which the emulator sees: leave --on {self.on} out"
+            )
 
     @property
     def run(self) -> bool:
         """Whether it is."""
-        return self.is_asked or self.on is not None
+        return bool(self.is_asked or self.formal or self.on)
 
     @property
     def on(self) -> str | None:
@@ -48,36 +58,16 @@ class Execution(Options):
         """Whether cubins are executed, and not PTX."""
         return takes_cubins(self.on)
 
-
-class FormalExecution(Execution):
-    """As `Execution`, where races that break only the letter of the memory model may count."""
-
-    formal: bool = option(
-        help="With --run: a race counts too that breaks only the letter of the memory model, or "
-        "changes rounding alone."
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.formal and self.of_cubins:
-            raise UsageError(
-                f"--formal is about races, which the emulator sees: leave --on {self.on} out"
-            )
-
-    @property
-    def run(self) -> bool:
-        """Whether it is."""
-        return self.formal or super().run
-
     def formally(self, words: SelectionOptions) -> SelectionOptions:
         """What is selected, with the `--formal` that is given here."""
         return replace(words, formal=self.formal)
 
 
-def execution_option(run: str, cubins: str, *, kind: type[Execution] = FormalExecution) -> Any:
+def execution_option(run: str, cubins: str, *, takes_formal: bool = True) -> Any:
     """`--run` and what goes with it, with what the help says of `run` and of `cubins`."""
     words = f"With --run: what executes it. {cubins}"
-    return part(kind, is_asked={"help": run}, named={"help": words})
+    formal: dict[str, Any] | None = {} if takes_formal else None
+    return part(Execution, is_asked={"help": run}, named={"help": words}, formal=formal)
 
 
 def executor_of(on: str | None, runner: str | None) -> str | None:

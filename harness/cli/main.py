@@ -162,18 +162,14 @@ def main() -> NoReturn:
     # takes a tenth of an unchanged night.
     gc.set_threshold(100_000)
     streams.take_over()
-    name_kinds_with(_load_front_ends)
+    # For rows of a compiler that the command itself has no need of.
+    name_kinds_with(lambda: importlib.import_module("harness.frontends.registry").front_ends())
     try:
         code = _run()
         streams.finish()
     except OutputError as error:
         code = _tell(error)
     sys.exit(code)
-
-
-def _load_front_ends() -> None:
-    """For rows of a compiler that the command itself has no need of: it names its kind."""
-    importlib.import_module("harness.frontends.registry").front_ends()
 
 
 def _run() -> int:

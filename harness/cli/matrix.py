@@ -195,7 +195,7 @@ class _NightOptions(Options):
     execution: Execution = execution_option(
         "Execute the cells on the emulator too, on small inputs, as `triage run` does.",
         "Their cubins: SASS emulated, or launched on a GPU.",
-        kind=Execution,
+        takes_formal=False,
     )
     dry_run: bool = silent(often=True, help="Only say how much there is to do.")
     no_cache: bool = no_cache_option()

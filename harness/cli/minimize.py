@@ -27,7 +27,7 @@ from msgspec import structs
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath, Seconds
-from harness.cli.gpu_way import Execution, FormalExecution, execution_option
+from harness.cli.gpu_way import Execution, execution_option
 from harness.cli.options import (
     EXECUTES,
     Options,
@@ -80,7 +80,7 @@ class _AskedReduction(
     script: str | None = option(
         metavar="COMMAND", help="Your own predicate: exit code 0 means interesting."
     )
-    execution: FormalExecution = execution_option(
+    execution: Execution = execution_option(
         "Execute each candidate on the emulator: it must go wrong in the same way.",
         "SASS emulated, or on a GPU: the cubin of the first --ptxas goes wrong, and those of the "
         "others hold it.",
@@ -185,7 +185,15 @@ def command(options: _AskedReduction) -> int:
     if options.as_json:
         print_json(minimization_document(result))
     else:
-        _print(result, folder.best)
+        print_said(minimization_said(result))
+        for note in result.notes:
+            print_line(f"note: {note}")
+        print_line("")
+        print_line(str(folder.best))
+        if result.spent.ending is not Ending.FINISHED:
+            is_spent = result.spent.ending is Ending.BUDGET
+            more = " and a larger --max-time or --max-tries" if is_spent else ""
+            print_line(f"The same command with --resume{more} goes on from there.")
     codes = {Ending.INTERRUPTED: 128 + signal.SIGINT, Ending.TROUBLE: 4}
     return codes.get(result.spent.ending, 0)
 
@@ -234,15 +242,3 @@ def _portable(word: str) -> str:
     """A word of the command line without the folders of this machine."""
     path, colons, entry = word.partition("::")
     return f"{Path(path).name}{colons}{entry}" if Path(path).is_absolute() else word
-
-
-def _print(result: Minimization, best: Path) -> None:
-    print_said(minimization_said(result))
-    for note in result.notes:
-        print_line(f"note: {note}")
-    print_line("")
-    print_line(str(best))
-    if result.spent.ending is not Ending.FINISHED:
-        is_spent = result.spent.ending is Ending.BUDGET
-        more = " and a larger --max-time or --max-tries" if is_spent else ""
-        print_line(f"The same command with --resume{more} goes on from there.")

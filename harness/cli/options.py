@@ -178,8 +178,11 @@ def group(
     return field(default=None, metadata={_CARRIED: _Group(read, rules, of or read, parts, {})})
 
 
-def part(options: type[Options], **more: Mapping[str, Any]) -> Any:
-    """A field with the options of a class; `more` is what click takes of some of them here."""
+def part(options: type[Options], **more: Mapping[str, Any] | None) -> Any:
+    """A field with the options of a class; `more` is what click takes of some of them here.
+
+    An option with None is left out.
+    """
     return field(default=None, metadata={_CARRIED: _group_of(options, more)})
 
 
@@ -235,19 +238,20 @@ class _Group:
         rules: Sequence[Rule],
         of: Callable[..., object],
         parts: Mapping[str, Any],
-        more: Mapping[str, Mapping[str, Any]],
+        more: Mapping[str, Mapping[str, Any] | None],
     ) -> None:
         self._read = read
         self._rules = rules
         hints = get_type_hints(of)
         self._parts: dict[str, _Group | list[click.Parameter]] = {}
         for name, part in parts.items():
-            carried, hint = part.metadata.get(_CARRIED), hints.get(name)
-            self._parts[name] = (
-                [make(name, hint, more.get(name, {})) for make in carried]
-                if isinstance(carried, tuple)
-                else carried or _group_of(hints[name], {})
-            )
+            carried, hint, how = part.metadata.get(_CARRIED), hints.get(name), more.get(name, {})
+            if how is not None:
+                self._parts[name] = (
+                    [make(name, hint, how) for make in carried]
+                    if isinstance(carried, tuple)
+                    else carried or _group_of(hints[name], {})
+                )
 
     def parameters(self) -> Iterator[click.Parameter]:
         """In the order in which the help shows them."""
@@ -268,7 +272,7 @@ class _Group:
         return self._read(**{name: value for name, value in own.items() if value is not None})
 
 
-def _group_of(options: type[Options], more: Mapping[str, Mapping[str, Any]]) -> _Group:
+def _group_of(options: type[Options], more: Mapping[str, Mapping[str, Any] | None]) -> _Group:
     parts = {each.name: each for each in fields(options)}
     return _Group(options, options.rules, options, parts, more)
 

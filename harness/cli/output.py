@@ -46,16 +46,13 @@ class _Console(Console):
     ) -> Iterable[Segment]:
         segments = super().render(renderable, options)
         # All else that is rendered is made of texts.
-        return map(_shown_segment, segments) if isinstance(renderable, Text) else segments
+        if not isinstance(renderable, Text):
+            return segments
+        return (each if each.control else each._replace(text=shown(each.text)) for each in segments)
 
 
-def _shown_segment(segment: Segment) -> Segment:
-    return segment if segment.control else segment._replace(text=shown(segment.text))
-
-
-def size_words(size: int) -> str:
-    """Bytes in the largest decimal unit, as `1.5 MB`."""
-    return filesize.decimal(size)
+size_words = filesize.decimal
+"""Bytes in the largest decimal unit, as `1.5 MB`."""
 
 
 def results_console() -> Console:

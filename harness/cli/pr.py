@@ -89,7 +89,7 @@ class _PrOptions(Options, rules=[exclusive("--json", "--markdown")]):
     execution: Execution = execution_option(
         "Execute the kernels too, on small inputs, as `triage run` does.",
         "Their cubins: SASS emulated, or launched on a GPU.",
-        kind=Execution,
+        takes_formal=False,
     )
     fail_on: str = silent(
         often=True,

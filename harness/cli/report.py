@@ -29,7 +29,7 @@ from harness.bugs.list import find_bug, list_bugs
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions, inputs_in, inputs_words, words_of
 from harness.cli.amounts import FilePath
-from harness.cli.gpu_way import FormalExecution, execution_option
+from harness.cli.gpu_way import Execution, execution_option
 from harness.cli.minimize import folder_of
 from harness.cli.options import (
     EXECUTES,
@@ -112,7 +112,7 @@ class _ReportOptions(
         type=FilePath(file_okay=False),
         help="Folder for issue.md and bundle.tar.gz. Default: reports/KERNEL-CELL.",
     )
-    execution: FormalExecution = execution_option(
+    execution: Execution = execution_option(
         "Report what the PTX computes when it is executed on the emulator.",
         "On a GPU, what the cubin of a file of PTX computes; with sass, its SASS is emulated.",
     )

@@ -47,7 +47,14 @@ def command(options: _ShowOptions) -> None:
         if options.stage is None:
             print_json(msgspec.json.decode(record.row))
             return
-        _check_stage(record, options.stage)
+        # What is a stage of Triton's, or of the compiler of this cell.
+        kind = msgspec.json.decode(record.row).get("compiler")
+        stages = [*STAGES, _LIVE, *(stages_of(kind) if kind not in (None, TRITON) else ())]
+        if options.stage not in stages:
+            names = ", ".join(map(repr, dict.fromkeys(stages)))
+            raise click.BadParameter(
+                f"{options.stage!r} is not one of {names}.", param_hint="'--stage'"
+            )
         if options.stage == _LIVE:
             data = run_to_the_end(_live(store, record))
         else:
@@ -72,15 +79,6 @@ async def _live(store: Store, record: ResultRecord) -> bytes | None:
         raise InfrastructureError(counted.problem)
     live = Live(kernels=counted.kernels, tool=counted.tool)
     return live_text(sass.decode("utf-8", "replace"), live).encode()
-
-
-def _check_stage(record: ResultRecord, stage: str) -> None:
-    """Refuse what is not a stage of Triton's, nor of the compiler of this cell."""
-    kind = msgspec.json.decode(record.row).get("compiler")
-    stages = [*STAGES, _LIVE, *(stages_of(kind) if kind not in (None, TRITON) else ())]
-    if stage not in stages:
-        names = ", ".join(repr(name) for name in dict.fromkeys(stages))
-        raise click.BadParameter(f"{stage!r} is not one of {names}.", param_hint="'--stage'")
 
 
 def _find(store: Store, text: str) -> ResultRecord:

@@ -207,17 +207,13 @@ def _span(metric: str, values: Sequence[object]) -> str:
 
 def moved(change: Change, metric: str) -> list[str]:
     """The number (or verdict) of the older side and of the newer one; one text where both agree."""
-    sides = [_figure(facts, metric) for facts in (change.older, change.newer) if facts]
+    sides = []
+    for value in (getattr(facts, metric) for facts in (change.older, change.newer) if facts):
+        words = f"{value:,}" if isinstance(value, int) else str(value)
+        if metric == "occupancy":
+            words = f"{value:.1%}" if value else "cannot launch"
+        sides.append("-" if value is None else words)
     return list(dict.fromkeys(sides))
-
-
-def _figure(facts: Facts, metric: str) -> str:
-    value = getattr(facts, metric)
-    if value is None:
-        return "-"
-    if metric == "occupancy":
-        return f"{value:.1%}" if value else "cannot launch"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _tools(cells: Sequence[Facts]) -> str:
@@ -288,9 +284,13 @@ def changes_said(
     if informational:
         for group in group_changes(changes.informational):
             lines += _group_words(group, "informational", Tone.FAINT)
-    lines += [say(_surprise(each), Tone.POOR) for each in changes.surprises]
-    lines += [say(each, Tone.GOOD) for each in changes.expired]
-    return lines + [say(each, Tone.BAD) for each in changes.broken]
+    for each in changes.surprises:
+        place = f"matrix.yaml line {each.line}" if each.line else "the matrix"
+        cells = "1 cell is" if each.cells == 1 else f"{each.cells:,} cells are"
+        words = f"{cells} {each.verdict}, as before, though {place} expects {each.expected}"
+        lines.append(say(f"{words}: change `expect` (triage show {each.example})", Tone.POOR))
+    lines += [say(words, Tone.GOOD) for words in changes.expired]
+    return lines + [say(words, Tone.BAD) for words in changes.broken]
 
 
 def _group_words(group: ChangeGroup, title: str, tone: Tone) -> list[SaidLine]:
@@ -305,15 +305,6 @@ def _group_words(group: ChangeGroup, title: str, tone: Tone) -> list[SaidLine]:
         say(f"      {group.where}"),
         say(f"      {group.command}", Tone.FAINT),
     ]
-
-
-def _surprise(surprise: Surprise) -> str:
-    place = f"matrix.yaml line {surprise.line}" if surprise.line else "the matrix"
-    cells = "1 cell is" if surprise.cells == 1 else f"{surprise.cells:,} cells are"
-    return (
-        f"{cells} {surprise.verdict}, as before, though {place} expects {surprise.expected}: "
-        f"change `expect` (triage show {surprise.example})"
-    )
 
 
 class ChangedSide(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -119,7 +119,16 @@ class ConfigSets:
                 said_of = change if change.newer in new[key] else replace(change, newer=None)
                 instead[_at(said_of)] = change
         sets = {key: each.listed() for key, each in self.sets.items()}
-        return [_with_set(instead.get(_at(change), change), sets) for change in changes]
+        judged = []
+        for plain in changes:
+            change = instead.get(_at(plain), plain)
+            configs = sets[_key(change.facts)]
+            lost = configs.older[0] - configs.newer[0]
+            is_told = (change.kind is ChangeKind.REGRESSED and lost > 0) or (
+                change.kind is ChangeKind.FIXED and lost < 0 and change.is_of_other_configs
+            )
+            judged.append(replace(change, configs=configs) if is_told else change)
+        return judged
 
     def _moved(self, gone: Sequence[Facts], new: Sequence[Facts]) -> Iterator[Change]:
         worked, working = (list(filter(does_work, side)) for side in (gone, new))
@@ -172,12 +181,3 @@ def _quality(facts: Facts) -> tuple[bool, bool, int, int]:
     spills = facts.spills
     is_sick = facts.verdict is VerdictKind.SICK
     return is_sick, spills is None, spills or 0, facts.n_regs or 0
-
-
-def _with_set(change: Change, sets: Mapping[_Key, ConfigSet]) -> Change:
-    configs = sets[_key(change.facts)]
-    lost = configs.older[0] - configs.newer[0]
-    is_told = (change.kind is ChangeKind.REGRESSED and lost > 0) or (
-        change.kind is ChangeKind.FIXED and lost < 0 and change.is_of_other_configs
-    )
-    return replace(change, configs=configs) if is_told else change

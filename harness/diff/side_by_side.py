@@ -206,7 +206,12 @@ def side_by_side_said(pair: SideBySide, launches: Mapping[str, str] = {}) -> lis
 
     By cell, `launches` say what tells its launch from the others of the kernel.
     """
-    entries = alike(pair.shown, _line_of, lambda change: change.facts.config)
+
+    def line_of(change: Change) -> tuple[object, ...]:
+        numbers = (tuple(moved(change, metric)) for metric in ("verdict", *_METRICS))
+        return _launch(change), change.facts.target, change.kind, *numbers
+
+    entries = alike(pair.shown, line_of, lambda change: change.facts.config)
     if not entries:
         return [say(pair.sentence, Tone.HEAD), BLANK]
     facts = [change.facts for change in pair.changes]
@@ -227,11 +232,6 @@ def side_by_side_said(pair: SideBySide, launches: Mapping[str, str] = {}) -> lis
     if equal := len(pair.changes) - len(pair.shown):
         blocks.append(say(f"the same with both: {plural(equal, 'config')}", Tone.FAINT))
     return [*blocks, say(pair.sentence, Tone.HEAD), BLANK]
-
-
-def _line_of(change: Change) -> tuple[object, ...]:
-    numbers = (tuple(moved(change, metric)) for metric in ("verdict", *_METRICS))
-    return _launch(change), change.facts.target, change.kind, *numbers
 
 
 def _table(entries: Sequence[_Entry], names: Sequence[str]) -> SaidGrid:

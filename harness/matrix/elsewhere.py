@@ -135,9 +135,9 @@ class ToolsElsewhere(Hub):
             return None
         # For people: `ptxas 13.1.115`, or `emulator`.
         name, rank = task.tool.words if task.tool else "emulator", next(self._ranks)
-        message = encode(task, self._code)
+        packed = encode(task, self._code)
         try:
-            reply = await self._machines.run(run_tool_task, message, name=name, rank=rank)
+            reply = await self._machines.run(run_tool_task, packed, name=name, rank=rank)
         except InfrastructureError as error:
             raise MachinesGoneError(str(error)) from error
         try:
@@ -149,17 +149,15 @@ class ToolsElsewhere(Hub):
         if any(Path(name).name != name for name in answer.files):
             answer = ToolAnswer(host=answer.host, failure="it names files of other folders")
         if answer.end is None:
-            self._say(f"{answer.host}: {answer.failure}; {name} runs here")
+            message = f"{answer.host}: {answer.failure}; {name} runs here"
+            if message not in self._told:
+                self._told.add(message)
+                self._tell(message)
             return None
         with scratch_disk():
             for path, data in answer.files.items():
                 (folder / path).write_bytes(data)
         return answer.end
-
-    def _say(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            self._tell(message)
 
 
 # A night on other machines: captures go out, each with its cells; results are kept as they come.

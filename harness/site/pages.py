@@ -232,7 +232,7 @@ def blame_view(beside: Sequence[_Beside], others: Iterable[OfLaunch] = ()) -> Bl
             lines=tuple(
                 SquareLine(
                     _label(key, compilers[key]),
-                    tuple(_square(cells[tool]) if tool in cells else None for tool in columns),
+                    tuple(_square(*cells[tool]) if tool in cells else None for tool in columns),
                 )
                 for key, cells in shown
             ),
@@ -251,8 +251,7 @@ def _label(key: tuple[str, str], compilers: Sequence[str]) -> str:
     return f"{', '.join(compilers)}{more}"
 
 
-def _square(beside: _Beside) -> Square:
-    facts, href, seen = beside
+def _square(facts: BugFacts, href: str, seen: Seen) -> Square:
     mark, tone, says = SEEN[seen]
     words = f"{facts.compiler_name}, {facts.tool}: {says} ({facts.verdict})"
     return Square(f"{mark} {says}", tone, words, href)

@@ -74,7 +74,13 @@ _ADDRESS = re.compile(r"^ +(/\*[0-9a-f]{4,}\*/) +")
 def _coloured(stage: str, lines: Sequence[str]) -> Iterator[str]:
     """Lines as HTML, with the colours of their language."""
     if stage == "python":
-        yield from _python("\n".join(lines)).split("\n")
+        html = ""
+        lexer = PythonLexer(stripnl=False, ensurenl=False)
+        for kind, words in lexer.get_tokens("\n".join(lines)):
+            tag = next((tag for known, tag in _COLOURS if kind in known), None)
+            parts = map(escape, words.split("\n"))
+            html += "\n".join(f"<{tag}>{part}</{tag}>" if tag and part else part for part in parts)
+        yield from html.split("\n")
         return
     for line in lines:
         text = escape(_ADDRESS.sub(r"\1  ", line))
@@ -82,15 +88,6 @@ def _coloured(stage: str, lines: Sequence[str]) -> Iterator[str]:
             text = _OPERATION.sub(r"\1<b>\2</b>", text, count=1)
             text = _COMMENT.sub(r"<em>\g<0></em>", text)
         yield text
-
-
-def _python(text: str) -> str:
-    html = []
-    for kind, words in PythonLexer(stripnl=False, ensurenl=False).get_tokens(text):
-        tag = next((tag for known, tag in _COLOURS if kind in known), None)
-        parts = map(escape, words.split("\n"))
-        html.append("\n".join(f"<{tag}>{part}</{tag}>" if tag and part else part for part in parts))
-    return "".join(html)
 
 
 _FIRST, _LAST = ("python", "source"), ("ptx", "sass", "log")

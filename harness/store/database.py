@@ -21,6 +21,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,7 +85,8 @@ def rebuild(path: Path) -> str:
             leftover.unlink(missing_ok=True)
         _rescue(path, building)
         building.replace(rescued)
-    aside = _free_name(path)
+    names = (_beside(path, f".corrupt-{number}") for number in count(1))
+    aside = next(n for n in names if not any(_beside(n, suffix).exists() for suffix in _FILES))
     for suffix in _FILES:
         with suppress(FileNotFoundError):
             _beside(path, suffix).replace(_beside(aside, suffix))
@@ -114,13 +116,6 @@ def restore_runs(db: sqlite3.Connection, path: Path, runs: Iterable[RunRecord]) 
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while any(_beside(path, f".corrupt-{number}{suffix}").exists() for suffix in _FILES):
-        number += 1
-    return _beside(path, f".corrupt-{number}")
 
 
 def _rescue(damaged: Path, building: Path) -> None:

@@ -1,13 +1,7 @@
 """What is kept between runs: evidence by content, and the history of every cell.
 
-One folder (`home`) holds
-
-- `triage.db`, SQLite in WAL mode (`harness.store.database`). *Evidence* is a cache: what a
-  capture, a lowering, an assembly or an inspection gave, by the hash of all that went into it.
-  *History* is the record: runs and one result row for each cell of a run. Evidence may be trimmed,
-  history never is.
-  *Records* are what was found once: hunts, least inputs, packs on their way. They stay, too.
-- `artifacts/`, the bytes that evidence names (`harness.store.artifacts`).
+One folder (`home`) holds `triage.db` (`harness.store.database`) with evidence, history and records,
+and `artifacts/`, the bytes that evidence and records name (`harness.store.artifacts`).
 
 Nothing of `sqlite3` is raised from here: what cannot be repaired is a `StorageError`.
 """
