@@ -303,8 +303,8 @@ def test_a_parcel_is_data_from_elsewhere(tmp_path: Path) -> None:
         sha256 = store.artifacts.put(b"what was found out")
         store.put_evidence("capture", "key", b"{}", {"log": sha256})
     parcel = msgspec.msgpack.decode(pack(tmp_path / "there"))
-    for packed, kept in ((b"anything", None), (parcel["artifacts"][sha256], b"{}")):
-        parcel["artifacts"][sha256] = packed
+    for packed, kept in ((b"anything", None), (parcel[1][sha256], b"{}")):
+        parcel[1][sha256] = packed
         with (
             Store.open(tmp_path / "here") as store,
             open_parcel(msgspec.msgpack.encode(parcel)) as source,
