@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -46,6 +46,9 @@ def know_pair(store: Store, triton: str, target: Target) -> PairKnowledge:
         version = picked.version if picked else None
         return PairKnowledge(triton=triton, ptxas=version, target=str(target))
     cells = pairs[mine]
+    counts: dict[str, Counter[bool]] = defaultdict(Counter)
+    for (kernel, launch, _), facts in cells.items():
+        counts[f"{kernel} · {launch}"][_works(facts)] += 1
     numbers = {
         key: record.number
         for record in kept_bugs(store.database)
@@ -58,7 +61,7 @@ def know_pair(store: Store, triton: str, target: Target) -> PairKnowledge:
         target=str(target),
         cells=len(cells),
         working=sum(map(_works, cells.values())),
-        lost=_lost(cells),
+        lost={name: (of[True], of.total()) for name, of in counts.items() if of[False]},
         bugs=_bugs(cells, numbers),
         safe=safe,
         safe_cells=len(cells.keys() & pairs[safe].keys()) if safe else 0,
@@ -68,15 +71,6 @@ def know_pair(store: Store, triton: str, target: Target) -> PairKnowledge:
 
 def _works(facts: Facts) -> bool:
     return works(facts.verdict, facts.stage)
-
-
-def _lost(cells: Mapping[_Place, Facts]) -> dict[str, tuple[int, int]]:
-    counts: dict[str, list[int]] = {}
-    for (kernel, launch, _), facts in cells.items():
-        numbers = counts.setdefault(f"{kernel} · {launch}", [0, 0])
-        numbers[0] += _works(facts)
-        numbers[1] += 1
-    return {name: (alive, every) for name, (alive, every) in counts.items() if alive < every}
 
 
 def _bugs(cells: Mapping[_Place, Facts], numbers: Mapping[str, int]) -> tuple[KnownBug, ...]:

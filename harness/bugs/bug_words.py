@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from harness.cells.spelling import show_command
 from harness.judging.conditions import Condition, spell
 from harness.store.bug_identity import signature_of
@@ -57,18 +59,10 @@ def record_document(record: BugRecord) -> dict[str, Any]:
 
 
 def _said(record: BugRecord) -> dict[str, Any]:
-    return {
-        "number": record.number,
-        "state": record.state.value,
-        "url": record.url,
-        "duplicate_of": record.duplicate_of,
-        "note": record.note,
-        "signature": signature_of(record.key),
-        "program": record.key.partition("@")[2] or None,
-        "other_signatures": record.other_keys,
-        "created": record.created,
-        "changed": record.changed,
-    }
+    said = structs.asdict(record)
+    key, others = said.pop("key"), said.pop("other_keys")
+    program = key.partition("@")[2] or None
+    return {**said, "signature": signature_of(key), "program": program, "other_signatures": others}
 
 
 def _fields(bug: Bug) -> dict[str, Any]:

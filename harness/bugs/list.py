@@ -97,18 +97,18 @@ def list_held(
     Raises:
         StorageError: the results cannot be read.
     """
-    results = (entry for entry in _results(store) if is_meant(entry[2], only))
-    return held_at(results, condition, cache(known_versions))
-
-
-def _results(store: Store) -> Iterator[tuple[Occasion, BugFacts, Row]]:
     decoded: dict[bytes, tuple[BugFacts, Row]] = {}
-    for run in store.all_runs():
-        occasion = _occasion(run)
-        for stored in store.run_bodies(run.id):
-            if stored.row not in decoded:
-                decoded[stored.row] = _decode(stored.row), _decode_row(stored.row)
-            yield occasion, *decoded[stored.row]
+
+    def results() -> Iterator[tuple[Occasion, BugFacts, Row]]:
+        for run in store.all_runs():
+            occasion = _occasion(run)
+            for stored in store.run_bodies(run.id):
+                if stored.row not in decoded:
+                    decoded[stored.row] = _decode(stored.row), _decode_row(stored.row)
+                if is_meant(decoded[stored.row][1], only):
+                    yield occasion, *decoded[stored.row]
+
+    return held_at(results(), condition, cache(known_versions))
 
 
 def _occasion(run: RunRecord) -> Occasion:

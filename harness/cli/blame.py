@@ -128,14 +128,9 @@ def command(options: _BlameOptions) -> int:
         print_json(blame_document(report, would_tell))
     else:
         _print(report, selection, would_tell, words, options.condition)
-    return _exit_code(report)
-
-
-def _exit_code(report: BlameReport) -> int:
     culprit = report.blame.culprit
-    if culprit is None and report.case.verdict is VerdictKind.NOT_RUN:
-        return 4
-    if report.troubles and culprit in (None, Culprit.CANNOT_TELL):
+    is_open = report.troubles and culprit in (None, Culprit.CANNOT_TELL)
+    if is_open or (culprit is None and report.case.verdict is VerdictKind.NOT_RUN):
         return 4
     return 1 if culprit is None else 0
 

@@ -40,6 +40,7 @@ from harness.values.toolchain import PTXAS, TRITON
 
 _GIB = 1 << 30
 _ROOM = 3 * _GIB
+_SETTINGS = ("TRITON_", "TRIAGE_", "UV_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +73,10 @@ def _try(name: str, check: Callable[[], Check]) -> Check:
     try:
         return replace(check(), name=name)
     except Exception as error:  # noqa: BLE001 - a check must not end the report
-        return Check(name=name, ok=False, found=_words_of(error), advice=_ADVICE.get(name, ""))
-
-
-def _words_of(error: Exception) -> str:
-    if isinstance(error, TriageError):
-        return str(error)
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+        words = str(error)
+        if not isinstance(error, TriageError):
+            words = ": ".join(filter(None, (type(error).__name__, " ".join(words.split()))))
+        return Check(name=name, ok=False, found=words, advice=_ADVICE.get(name, ""))
 
 
 def _machine() -> Check:
@@ -182,11 +179,6 @@ def _gpu() -> Check:
     return Check(found=f"{here}: what --sm is without a name" if here else "none; none is needed")
 
 
-def _overrides() -> Check:
-    names = sorted(name for name in os.environ if name.startswith(("TRITON_", "TRIAGE_", "UV_")))
-    return Check(found=", ".join(names) or "no settings that matter")
-
-
 _CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
     ("machine", _machine),
     (
@@ -206,7 +198,13 @@ _CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
     ("results", _results),
     ("launch code", _confinement),
     ("gpu", _gpu),
-    ("environment", _overrides),
+    (
+        "environment",
+        lambda: Check(
+            found=", ".join(sorted(n for n in os.environ if n.startswith(_SETTINGS)))
+            or "no settings that matter"
+        ),
+    ),
 )
 _ADVICE = {
     "triton": "pip install triton, or name one: --triton 3.6.0",

@@ -132,9 +132,18 @@ def command(options: _AskedReduction) -> int:
         if execution.on == EMULATOR:
             raise UsageError("-O and --runner are for a GPU: leave out --on emulator")
         execution = replace(execution, named=execution.on or GPU)
-    _check(words, execution, options.level)
+    of_cubins, level = execution.of_cubins, options.level
+    if of_cubins and level not in ("auto", "ptx"):
+        where = "on a GPU" if execution.on == GPU else f"with --on {execution.on}"
+        raise UsageError(f"--level {level}: {where}, PTX is reduced")
+    if of_cubins and not words.ptxas:
+        raise UsageError(f"--on {execution.on}: name the ptxas that gets it wrong, by --ptxas X")
+    if execution.run and words.ptxas and not of_cubins:
+        raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
+    if execution.run and level == "config":
+        raise UsageError("--level config does not apply to --run: use source, ttgir or ptx")
     on, script = f"--on {execution.on}", options.script
-    for name, is_here in {on: execution.of_cubins, "--script": script is not None}.items():
+    for name, is_here in {on: of_cubins, "--script": script is not None}.items():
         if is_here and scheduler:
             raise UsageError(f"{name} executes on this machine: leave out --scheduler")
     if not execution.run:
@@ -142,7 +151,7 @@ def command(options: _AskedReduction) -> int:
     if options.resume and not words.sm:
         words = structs.replace(words, sm=_targets_there(words.kernel, options.out))
     # On a GPU, the ptxas after the first hold what that gets wrong.
-    single = ("--sm", "--launch", "--triton", *(() if execution.of_cubins else ("--ptxas",)))
+    single = ("--sm", "--launch", "--triton", *(() if of_cubins else ("--ptxas",)))
     selection = select_single(words, "a reduction follows one", *single)
     if execution.run and not selection.repro.ptx:
         inputs.refuse()
@@ -196,18 +205,6 @@ def command(options: _AskedReduction) -> int:
             print_line(f"The same command with --resume{more} goes on from there.")
     codes = {Ending.INTERRUPTED: 128 + signal.SIGINT, Ending.TROUBLE: 4}
     return codes.get(result.spent.ending, 0)
-
-
-def _check(words: SelectionOptions, execution: Execution, level: str) -> None:
-    if execution.of_cubins and level not in ("auto", "ptx"):
-        where = "on a GPU" if execution.on == GPU else f"with --on {execution.on}"
-        raise UsageError(f"--level {level}: {where}, PTX is reduced")
-    if execution.of_cubins and not words.ptxas:
-        raise UsageError(f"--on {execution.on}: name the ptxas that gets it wrong, by --ptxas X")
-    if execution.run and words.ptxas and not execution.of_cubins:
-        raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
-    if execution.run and level == "config":
-        raise UsageError("--level config does not apply to --run: use source, ttgir or ptx")
 
 
 def _targets_there(kernel: str, out: Path | None) -> list[str]:

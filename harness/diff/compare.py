@@ -304,25 +304,20 @@ def change_of(older: Facts | None, newer: Facts) -> Change:
     elif older.outcome == newer.outcome:
         kind = _unless_flaky(ChangeKind.SAME_FAIL, older, newer)
     elif does_work(newer):
-        kind = _unless_flaky(_ended(older, newer), older, newer)
-    elif does_work(older):
-        kind = _unless_flaky(ChangeKind.REGRESSED, older, newer)
+        answer = answer_of(
+            newer.verdict,
+            stage=newer.stage,
+            signature=newer.signature,
+            followed=older.signature,
+            followed_kind=older.verdict,
+        )
+        ended = ChangeKind.MUTATED if newer.verdict is VerdictKind.SICK else ChangeKind.FIXED
+        is_told = answer is VerdictAnswer.OK
+        kind = _unless_flaky(ended if is_told else ChangeKind.UNTESTABLE, older, newer)
     else:
-        kind = _unless_flaky(ChangeKind.MUTATED, older, newer)
+        changed = ChangeKind.REGRESSED if does_work(older) else ChangeKind.MUTATED
+        kind = _unless_flaky(changed, older, newer)
     return Change(kind=kind, older=older, newer=newer)
-
-
-def _ended(older: Facts, newer: Facts) -> ChangeKind:
-    answer = answer_of(
-        newer.verdict,
-        stage=newer.stage,
-        signature=newer.signature,
-        followed=older.signature,
-        followed_kind=older.verdict,
-    )
-    if answer is not VerdictAnswer.OK:
-        return ChangeKind.UNTESTABLE
-    return ChangeKind.MUTATED if newer.verdict is VerdictKind.SICK else ChangeKind.FIXED
 
 
 def _measured(older: Facts, newer: Facts, *, health: bool = True) -> Change:

@@ -181,7 +181,6 @@ class CaptureDispatcher:
     night: MatrixRun
     machines: Machines
     _code: str = field(default_factory=program_sha256)
-    _lost: list[tuple[int, Sequence[int]]] = field(default_factory=list)
 
     async def work_off(self, captures: Sequence[Sequence[int]]) -> None:
         """Have the captures worked on, in their order, and keep what comes back.
@@ -190,20 +189,22 @@ class CaptureDispatcher:
             InfrastructureError: the machines cannot be reached any more.
             StorageError: results cannot be kept.
         """
-        await in_parallel(self._once(rank, indices) for rank, indices in enumerate(captures))
-        for rank, indices in self._lost:
+        lost: list[tuple[int, Sequence[int]]] = []
+
+        async def once(rank: int, indices: Sequence[int]) -> None:
+            try:
+                await self._send(rank, indices)
+            except LostWorkersError:
+                lost.append((rank, indices))
+
+        await in_parallel(once(rank, indices) for rank, indices in enumerate(captures))
+        for rank, indices in lost:
             try:
                 await self._send(rank, indices)
             except LostWorkersError as error:
                 self.night.failures.append(error)
                 for index in indices:
                     self._give_up(self.night.plan.places[index], str(error))
-
-    async def _once(self, rank: int, indices: Sequence[int]) -> None:
-        try:
-            await self._send(rank, indices)
-        except LostWorkersError:
-            self._lost.append((rank, indices))
 
     async def _send(self, rank: int, indices: Sequence[int]) -> None:
         if self.night.is_time_up():

@@ -245,7 +245,10 @@ class _Planner:
         extra: Extra | None = None,
     ) -> None:
         kind = _kind_of(repro, launch)
-        version = self._version_of(kind, word)
+        version = None if kind == PTX else word
+        if version == INSTALLED:
+            found = self._compiler(kind, word)
+            version = found.version if found else None
         at = MatrixPlace(
             kernel=repro.name,
             launch=launch.label,
@@ -294,14 +297,6 @@ class _Planner:
                 variant=extra.variant if extra else None,
             )
         )
-
-    def _version_of(self, kind: str, word: str) -> str | None:
-        if kind == PTX:
-            return None
-        if word != INSTALLED:
-            return word
-        compiler = self._compiler(kind, word)
-        return compiler.version if compiler else None
 
     def _compiler(self, kind: str, word: str) -> Compiler | None:
         if (kind, word) not in self._compilers:

@@ -129,23 +129,6 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _occupancy(row: Row) -> str:
-    limiter = "" if row.occupancy is None else f" {row.occupancy_limiter}"
-    return share(row.occupancy) + limiter
-
-
-def _mix(row: Row) -> str:
-    if row.instructions is None:
-        return "-"
-    return ":".join(str(row.instructions[name]) for name in _CLASSES)
-
-
-def _seconds(row: Row) -> str:
-    if row.seconds is None:
-        return "-"
-    return f"{row.seconds:.1f}{'*' if row.cached else ''}"
-
-
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("regs", lambda row: figure(row.n_regs)),
     ("spill st", lambda row: figure(row.spill_stores)),
@@ -153,9 +136,22 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("stack", lambda row: figure(row.stack)),
     ("shared", lambda row: figure(row.shared)),
     ("tmem", lambda row: figure(row.tmem_size)),
-    ("occupancy", _occupancy),
-    (_MIX_TITLE, _mix),
-    ("s", _seconds),
+    (
+        "occupancy",
+        lambda row: (
+            "-" if row.occupancy is None else f"{share(row.occupancy)} {row.occupancy_limiter}"
+        ),
+    ),
+    (
+        _MIX_TITLE,
+        lambda row: (
+            ":".join(str(row.instructions[name]) for name in _CLASSES) if row.instructions else "-"
+        ),
+    ),
+    (
+        "s",
+        lambda row: "-" if row.seconds is None else f"{row.seconds:.1f}{'*' if row.cached else ''}",
+    ),
 )
 # What a narrow terminal goes without, as `GridColumn.spare` has it. The numbers by which a kernel
 # is sick, or asks for too much, stay; a cut number would be worse than none.

@@ -81,9 +81,8 @@ class Judge:
         small = dict(operation.parameters)
         original = fetch_launch_code(repro, spec, {**small, **{s.name: s.before for s in launch}})
         changed = fetch_launch_code(repro, spec, {**small, **{s.name: s.after for s in launch}})
-        record = self._record()
+        record, triton = self._launched()
         configs = [self.trials.origin.setting.config, setting.config]
-        triton = self._triton()
         [comparison] = await interpreter_for(triton).compare_variants(
             self._bench(),
             original.with_configs(record.kernel, [configs[0].as_dict()]),
@@ -107,7 +106,7 @@ class Judge:
         return _interpreted(comparison, reason, differs=comparison.differs)
 
     async def _tile(self, setting: Setting) -> Numerics:
-        record, triton = self._record(), self._triton()
+        record, triton = self._launched()
         configs = [self.trials.origin.setting.config.as_dict(), setting.config.as_dict()]
         comparison = await interpreter_for(triton).compare_configs(
             self._bench(),
@@ -145,13 +144,11 @@ class Judge:
         }
         return fetch_launch_code(selection.repro, launch.spec, {**small, **launch.overrides})
 
-    def _record(self) -> LaunchFacts:
-        assert self.trials.home.record is not None, "only a launch has a config or parameters"
-        return self.trials.home.record
-
-    def _triton(self) -> Compiler:
-        assert self.trials.home.launch is not None, "only a launch has a config or parameters"
-        return self.trials.home.launch.compiler
+    def _launched(self) -> tuple[LaunchFacts, Compiler]:
+        record, launch = self.trials.home.record, self.trials.home.launch
+        assert record is not None, "only a launch has a config or parameters"
+        assert launch is not None, "only a launch has a config or parameters"
+        return record, launch.compiler
 
     def _bench(self) -> Workbench:
         bench = self.trials.bench
