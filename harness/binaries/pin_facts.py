@@ -15,7 +15,6 @@ from harness.io.toolchains.install import picked_ptxas
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.store.bugs import kept_bugs
 from harness.store.store import Store
-from harness.values.kernel import Config
 from harness.values.row import Facts
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
@@ -37,7 +36,7 @@ def know_pair(store: Store, triton: str, target: Target) -> PairKnowledge:
             is_asked = facts.target == str(target) and facts.ptxas_origin == BUNDLED
             is_told = facts.verdict not in COULD_NOT_TELL and not facts.is_executed
             if is_asked and is_told and facts.triton and facts.ptxas and not facts.flags:
-                place = facts.kernel, facts.launch, Config.of(dict(facts.config)).label
+                place = facts.kernel, facts.launch, facts.config_label
                 pairs.setdefault((facts.triton, facts.ptxas), {})[place] = facts
     exact = parse_version(triton)
     mine = next((pair for pair in pairs if parse_version(pair[0]) == exact), None)

@@ -46,7 +46,6 @@ from harness.values.bug import (
     VersionMark,
 )
 from harness.values.cell import place_of
-from harness.values.kernel import Config
 from harness.values.row import BugFacts, Row
 from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
@@ -665,7 +664,7 @@ def stretches(rows: Iterable[Row], condition: Condition) -> list[list[Row]]:
             rows,
             key=lambda row: (
                 *(row.kernel, row.launch, row.target),
-                Config.of(row.config).label,
+                row.config_label,
                 followed.of(row),
             ),
         )

@@ -13,7 +13,7 @@ from harness.cells.spelling import show_command
 from harness.tables.said import SaidLine, Tone, say
 from harness.tables.survivors import common_reason
 from harness.values.change import Change, ChangeKind, Changes, ConfigSet, Severity, Surprise
-from harness.values.kernel import Config, Scalar
+from harness.values.kernel import Scalar
 from harness.values.row import SCHEMA, Facts
 from harness.values.toolchain import BUNDLED, EMULATOR, EXECUTOR_NAMES, assembler_name
 from harness.values.verdict import VerdictKind
@@ -93,14 +93,13 @@ def _group(changes: Sequence[Change]) -> ChangeGroup:
         stage = "sass" if first.newer.verdict.compiles else "log"
     cells = [change.facts for change in changes]
     # The coordinates that the cells share, or how many there are; configs where they are few.
-    labels = [Config.of(dict(cell.config)).label for cell in cells]
     parts = [
         _some([cell.kernel for cell in cells], "kernels"),
         _some([cell.launch for cell in cells], "launches"),
         _some([cell.target for cell in cells], "targets"),
         _some([cell.compiler_name if cell.compiler else "PTX" for cell in cells], "Tritons"),
         _tools(cells),
-        _some(labels, "configs", shown=1),
+        _some([cell.config_label for cell in cells], "configs", shown=1),
     ]
     return ChangeGroup(
         kind=first.kind,

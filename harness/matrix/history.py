@@ -16,7 +16,6 @@ from harness.store.export import TEXT_FORMATS, write_sqlite
 from harness.store.schema import RunRecord
 from harness.store.store import Store, StoredRow
 from harness.values.errors import EmptySelectionError, UsageError
-from harness.values.kernel import Config
 from harness.values.matrix import Selector
 from harness.values.row import Row
 
@@ -86,7 +85,7 @@ def read_history(store: Store, kernel: str, only: Sequence[Selector]) -> list[Ro
     return sorted(
         rows,
         key=lambda row: (
-            *(row.kernel, row.launch, row.target, Config.of(row.config).label),
+            *(row.kernel, row.launch, row.target, row.config_label),
             toolchain_order(row.compiler_version, row.ptxas, row.ptxas_origin),
             row.frozen,
         ),

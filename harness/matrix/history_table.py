@@ -13,7 +13,6 @@ from harness.judging.followed import FollowedFailure
 from harness.tables.rows import config_columns, differing, grid_of, lifted_words, numbers_of, share
 from harness.tables.said import Block, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.tables.survivors import alike
-from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_name
 
@@ -53,7 +52,7 @@ def history_said(rows: Sequence[Row], condition: Condition | None = None) -> lis
     for place, group in groupby(rows, key=lambda row: (row.kernel, row.launch, row.target)):
         configs: dict[str, list[Row]] = {}
         for row in group:
-            configs.setdefault(Config.of(row.config).label, []).append(row)
+            configs.setdefault(row.config_label, []).append(row)
         lines = alike(
             configs.values(),
             lambda versions: tuple((*_tools(row), _told(row, condition)) for row in versions),

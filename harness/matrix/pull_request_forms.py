@@ -24,7 +24,6 @@ from harness.diff.sets import does_work
 from harness.tables.file_templates import foreign_cell, markdown_code
 from harness.tables.said import SaidLine, say
 from harness.values.change import Change, ChangeKind, ConfigSet, PullRequest
-from harness.values.kernel import Config
 from harness.values.row import Facts
 
 MARK = "<!-- kernel-triage: pull request -->"
@@ -278,8 +277,8 @@ def _place(cells: Facts | ConfigSet) -> str:
 
 
 def _name(facts: Facts) -> str:
-    config = Config.of(dict(facts.config)).label
-    return f"{facts.kernel} · {facts.launch} · {config} · {facts.target} · {facts.tool}"
+    place = f"{facts.kernel} · {facts.launch} · {facts.config_label}"
+    return f"{place} · {facts.target} · {facts.tool}"
 
 
 def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
@@ -357,8 +356,7 @@ def as_junit(result: PullRequest) -> str:
     bad: dict[str, list[int]] = {}
     for facts in result.cells:
         place = _place(facts)
-        config = Config.of(dict(facts.config)).label
-        name = f"{config} · {facts.cell.split('/', 3)[-1]}"
+        name = f"{facts.config_label} · {facts.cell.split('/', 3)[-1]}"
         change = by_cell.get(facts.cell)
         counts = bad.setdefault(place, [0, 0])
         inside = ""

@@ -15,7 +15,6 @@ from harness.site.overview import SEEN
 from harness.site.squares import Square, SquareGrid, SquareLine, cell_page, slug
 from harness.tables.charts import Chart, Frame, charts_over
 from harness.values.bug import Bug, Seen
-from harness.values.kernel import Config
 from harness.values.limits import Limits
 from harness.values.row import BugFacts
 
@@ -62,7 +61,7 @@ def charts_of(
     for facts in cells:
         if facts.verdict.compiles:
             label = squares.toolchain_of_cell(facts).words
-            configs[Config.of(dict(facts.config)).label][label] = facts
+            configs[facts.config_label][label] = facts
     names = _names_of_lines({name: next(iter(of.values())) for name, of in configs.items()})
     frame = _FRAME._replace(right=_NAMED) if names else _FRAME
     # Where there are many toolchains, not each is named below the axis.

@@ -64,7 +64,6 @@ from harness.tables.rows import figure
 from harness.tables.said import tone_of
 from harness.values.bug import Bug, HumanState, KeptReproducer
 from harness.values.change import METRICS, ChangeKind, Changes
-from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.matrix import Selector
 from harness.values.row import BugFacts, Row
@@ -535,7 +534,6 @@ _WORDS = {
     "anchor_of": anchor_of,
     "metrics": METRICS,
     "version": __version__,
-    "config_of": lambda facts: Config.of(dict(facts.config)).label,
     "mark_of": squares.verdict_square,
     "parts_of": squares.parts_of,
     "figure": figure,

@@ -13,7 +13,6 @@ from harness.io.packages.versions import toolchain_order
 from harness.site.squares import toolchain_of_cell
 from harness.tables.rows import figure
 from harness.values.bug import Seen
-from harness.values.kernel import Config
 from harness.values.row import BugFacts
 
 _Code: TypeAlias = Sequence[str]
@@ -49,7 +48,7 @@ _FACTS: tuple[tuple[str, Callable[[BugFacts], str]], ...] = (
     ("verdict", lambda cell: f"{cell.verdict} {cell.code or ''}".rstrip()),
     ("reason", lambda cell: cell.reason),
     ("toolchain", lambda cell: toolchain_of_cell(cell).words),
-    ("config", lambda cell: Config.of(dict(cell.config)).label),
+    ("config", lambda cell: cell.config_label),
     ("registers", lambda cell: figure(cell.n_regs)),
     ("spill stores, bytes", lambda cell: figure(cell.spill_stores)),
     ("spill loads, bytes", lambda cell: figure(cell.spill_loads)),

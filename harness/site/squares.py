@@ -171,7 +171,7 @@ def config_grid(
     columns = toolchains_in_order(map(toolchain_of_cell, cells))
     by_config: dict[str, dict[ToolchainKey, BugFacts]] = defaultdict(dict)
     for facts in cells:
-        by_config[Config.of(dict(facts.config)).label][toolchain_of_cell(facts)] = facts
+        by_config[facts.config_label][toolchain_of_cell(facts)] = facts
     failures = {
         label: sum(facts.verdict.is_failure for facts in by_toolchain.values())
         for label, by_toolchain in by_config.items()

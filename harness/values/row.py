@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from harness.values.cell import executed_by, place_of
-from harness.values.kernel import Scalar
+from harness.values.kernel import Config, Scalar
 from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
@@ -72,6 +72,11 @@ class Facts(CellNames, frozen=True, kw_only=True):
         if self.spill_stores is None or self.spill_loads is None:
             return None
         return self.spill_stores + self.spill_loads
+
+    @property
+    def config_label(self) -> str:
+        """The config, as in a cell id."""
+        return Config.of(dict(self.config)).label
 
     @property
     def place(self) -> str:

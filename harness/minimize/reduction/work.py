@@ -49,7 +49,6 @@ from harness.minimize.reduction.reducer import (
 )
 from harness.minimize.reduction.subject import Subject
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.toolchain import Assembler, Compiler
 
@@ -299,11 +298,7 @@ class MinimizeTask:
             StorageError: it cannot be read.
         """
         row = self.subject.row
-        subject = {
-            "kernel": row.kernel,
-            "target": row.target,
-            "config": Config.of(row.config).label,
-        }
+        subject = {"kernel": row.kernel, "target": row.target, "config": row.config_label}
         subject |= {"compiler": row.compiler_name} if row.compiler else {}
         subject |= {"assembler": row.tool} if row.ptxas else {}
         path = self.options.folder_of(row)

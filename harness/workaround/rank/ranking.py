@@ -16,7 +16,6 @@ from harness.frontends.registry import plan_launch
 from harness.io.processes.tasks import in_parallel
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.workaround.rank.order import (
     KeptConfig,
@@ -93,7 +92,7 @@ def keep_ranks(store: Store, report: RankReport) -> None:
             device=report.device,
             configs=tuple(
                 KeptConfig(
-                    label=Config.of(dict(ranked.row.config)).label,
+                    label=ranked.row.config_label,
                     verdict=ranked.row.verdict,
                     time=ranked.time.median if ranked.time else None,
                 )
