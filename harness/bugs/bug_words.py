@@ -60,9 +60,15 @@ def record_document(record: BugRecord) -> dict[str, Any]:
 
 def _said(record: BugRecord) -> dict[str, Any]:
     said = structs.asdict(record)
+    times = {name: said.pop(name) for name in ("created", "changed")}
     key, others = said.pop("key"), said.pop("other_keys")
-    program = key.partition("@")[2] or None
-    return {**said, "signature": signature_of(key), "program": program, "other_signatures": others}
+    return {
+        **said,
+        "signature": signature_of(key),
+        "program": key.partition("@")[2] or None,
+        "other_signatures": others,
+        **times,
+    }
 
 
 def _fields(bug: Bug) -> dict[str, Any]:
