@@ -14,8 +14,7 @@ from nights import night, record, row
 from store_cases import run_rows
 
 from harness.bugs.list import list_bugs, set_state
-from harness.store.merge import merge_stores
-from harness.store.merge import Merged, take_over
+from harness.store.merge import Merged, merge_stores, take_over
 from harness.store.store import Shard, Store
 from harness.values.bug import HumanState
 from harness.values.row import Row

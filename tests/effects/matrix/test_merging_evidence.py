@@ -12,8 +12,7 @@ import pytest
 from msgspec import structs
 from nights import record, row
 
-from harness.store.merge import merge_stores
-from harness.store.merge import Merged
+from harness.store.merge import Merged, merge_stores
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.values.bug import KeptWorkaround
