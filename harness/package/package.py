@@ -138,8 +138,8 @@ class TuningList:
     @property
     def lost(self) -> tuple[Row, ...]:
         """Those that do not work, by an answer of the compilers and not by a limit of `triage`."""
-        told = (row for row in self.rows if row.verdict not in COULD_NOT_TELL)
-        return tuple(row for row in told if row not in self.works)
+        determined = (row for row in self.rows if row.verdict not in COULD_NOT_TELL)
+        return tuple(row for row in determined if row not in self.works)
 
     @property
     def unknown(self) -> tuple[Row, ...]:

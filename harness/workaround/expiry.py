@@ -67,12 +67,12 @@ def broken(workarounds: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> lis
 
     What counts is the newest toolchain that could tell, as for `expired`.
     """
-    told, lines = list(filter(_tells, facts)), []
+    determined, lines = list(filter(_tells, facts)), []
     for workaround in workarounds:
         was = workaround.proof
         if not workaround.setting or was is None:
             continue
-        own = [fact for fact in told if _place(fact) == _place(was)]
+        own = [fact for fact in determined if _place(fact) == _place(was)]
         newest = _newest_toolchain(own, [dict(was.config)])
         if newest is None:
             continue
@@ -110,10 +110,10 @@ def is_known(workarounds: Iterable[KeptWorkaround], facts: Facts) -> bool:
 
 def expired(workarounds: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
     """Those that are no longer needed, in words: all of one, or only the configs it leaves out."""
-    told, lines = list(filter(_tells, facts)), []
+    determined, lines = list(filter(_tells, facts)), []
     for workaround in workarounds:
         was = workaround.baseline
-        own = [fact for fact in told if is_about(workaround, fact)]
+        own = [fact for fact in determined if is_about(workaround, fact)]
         newest = _newest_toolchain(own, [was.config, *workaround.left_out])
         if newest is None:
             continue
