@@ -85,8 +85,7 @@ def rebuild(path: Path) -> str:
             leftover.unlink(missing_ok=True)
         _rescue(path, building)
         building.replace(rescued)
-    names = (_beside(path, f".corrupt-{number}") for number in count(1))
-    aside = next(n for n in names if not any(_beside(n, suffix).exists() for suffix in _FILES))
+    aside = _free_name(path)
     for suffix in _FILES:
         with suppress(FileNotFoundError):
             _beside(path, suffix).replace(_beside(aside, suffix))
@@ -116,6 +115,11 @@ def restore_runs(db: sqlite3.Connection, path: Path, runs: Iterable[RunRecord]) 
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
+
+
+def _free_name(path: Path) -> Path:
+    names = (_beside(path, f".corrupt-{number}") for number in count(1))
+    return next(name for name in names if not any(_beside(name, s).exists() for s in _FILES))
 
 
 def _rescue(damaged: Path, building: Path) -> None:
