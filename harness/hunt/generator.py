@@ -480,7 +480,7 @@ class Generator:
         sizes = {domain: draw.randrange(2, 7 if domain == "b32" else 5) for domain in _PREFIXES}
         writer = _ProgramWriter(draw, forms or [[_COPY]], sizes)
         writer.block(draw.randrange(4, 34))
-        results = _results(writer, draw)
+        results = _results(writer)
         lines = [*_declared(writer), *_beginning(writer), *writer.lines, *results, "\tret;"]
         words = (line.strip().rstrip(";").split(" ") for line in lines)
         opcodes = {line[1] if line[0].startswith("@") else line[0] for line in words}
@@ -525,7 +525,7 @@ def _is_video(base: str) -> bool:
     return base[0] == "v" and base != "vote"
 
 
-def _results(writer: _ProgramWriter, draw: random.Random) -> list[str]:
+def _results(writer: _ProgramWriter) -> list[str]:
     """Stores of what was written last, each kind where `comparable` looks for it."""
     lines, at = [], {name: first for name, (first, _, _) in (_SLOTS | _NARROW).items()}
 
@@ -540,7 +540,7 @@ def _results(writer: _ProgramWriter, draw: random.Random) -> list[str]:
 
     order = ["b32", "b64", "f32", "f64", "f16", "bf16", "b16", "pred"]
     for domain in order:
-        for name in newest(domain)[: draw.randrange(1, 4)]:
+        for name in newest(domain)[: writer.draw.randrange(1, 4)]:
             writer.used.setdefault(domain, {})[name] = None
             if domain == "b16":
                 lines.append(f"\tcvt.u32.u16 %z0, {name};")
@@ -576,7 +576,6 @@ def _declared(writer: _ProgramWriter) -> Iterator[str]:
 
 def _beginning(writer: _ProgramWriter) -> Iterator[str]:
     """Addresses, and a value for every register: an input, a parameter, a constant."""
-    draw = writer.draw
     yield "\tld.param.u64 %in, [in];"
     yield "\tld.param.u64 %out, [out];"
     yield "\tmov.u32 %t, %tid.x;"
@@ -587,13 +586,11 @@ def _beginning(writer: _ProgramWriter) -> Iterator[str]:
         yield "\tmad.lo.u32 %sa, %t, 4, %sa;"
     for domain, names in writer.used.items():
         for name in names:
-            yield from _first_value(draw, domain, name, writer)
+            yield from _first_value(writer, domain, name)
 
 
-def _first_value(
-    draw: random.Random, domain: str, name: str, writer: _ProgramWriter
-) -> Iterator[str]:
-    half = 2 * WORDS
+def _first_value(writer: _ProgramWriter, domain: str, name: str) -> Iterator[str]:
+    draw, half = writer.draw, 2 * WORDS
     word = f"[%in+{4 * draw.randrange(WORDS // 2)}]"
     way = draw.random()
     if domain == "pred":
