@@ -245,11 +245,9 @@ class IrOracles(TritonOracles):
         # Which of two writes is the last is left open: targets write in other ways.
         if twice := [r for r in races if (r.space, r.kind) == ("global", "write-write")]:
             raise NotRunError(f"a race in memory: {twice[0].words}")
-        races.sort(key=lambda race: (race.space == "global", race.words))
         named = ", ".join(f"{name}={value}" for name, value in options.items())
         words = f"{target}, {named}: {without_evidence(judgement.reason)}"
-        answer = as_answer(judgement.verdict, words, judgement.schedule, orders=orders)
-        return structs.replace(answer, race=races[0].words) if answer.is_hit and races else answer
+        return as_answer(judgement.verdict, words, judgement.schedule, orders=orders, races=races)
 
     async def _plain(
         self, text: str, target: Target, options: Mapping[str, Scalar], variant: LaunchVariant

@@ -8,12 +8,11 @@ again in the way of `triage run`, with all schedules and other references, befor
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
-from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence, evaluate
@@ -48,7 +47,7 @@ from harness.run.schedules import (
 )
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, StorageError, TriageError
-from harness.values.execution import LaunchVariant, RunRow
+from harness.values.execution import LaunchVariant, RaceFacts, RunRow
 from harness.values.outcome import Lowering
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, Compiler, takes_cubins, without_evidence
@@ -313,13 +312,17 @@ def _of_row(row: RunRow) -> HuntAnswer:
     config = ",".join(f"{name}={value}" for name, value in row.config.items())
     words = f"{config}: {without_evidence(row.run_reason)}"
     orders = 1 if takes_cubins(row.on) else _ORDERS
-    answer = as_answer(row.run, words, row.schedule, orders=orders)
-    # What goes wrong on a chip may show in memory, too.
-    races = sorted((race.space == "global", race.words) for race in row.counted_races)
-    return structs.replace(answer, race=races[0][1]) if answer.is_hit and races else answer
+    return as_answer(row.run, words, row.schedule, orders=orders, races=row.counted_races)
 
 
-def as_answer(verdict: VerdictKind, words: str, schedule: str | None, *, orders: int) -> HuntAnswer:
+def as_answer(
+    verdict: VerdictKind,
+    words: str,
+    schedule: str | None,
+    *,
+    orders: int,
+    races: Iterable[RaceFacts] = (),
+) -> HuntAnswer:
     """What a launch came to in some `orders`; `schedule` lists those in which it is wrong."""
     if not verdict.is_failure:
         is_right = verdict.is_fine_run and verdict is not VerdictKind.RAN
@@ -332,4 +335,6 @@ def as_answer(verdict: VerdictKind, words: str, schedule: str | None, *, orders:
     elif verdict is not VerdictKind.WRONG_RESULT and schedule not in (None, _QUICK[0]):
         # No order is tried behind a fault; those before came to their end.
         kind = f"{kind} {SOME_ORDERS}"
-    return HuntAnswer(vote=Vote.WRONG, words=words, signature=kind)
+    # What goes wrong on a chip may show in memory, too.
+    _, race = min(((one.space == "global", one.words) for one in races), default=(False, ""))
+    return HuntAnswer(vote=Vote.WRONG, words=words, signature=kind, race=race)

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
 from harness.run.comparing import ELEMENTS
 from harness.values.execution import Argument, ArgumentKind, LaunchVariant
-from harness.values.standalone import Standalone
+from harness.values.standalone import FileLaunch, Standalone
 
 _OPTIONS = ("num_warps", "num_ctas", "maxnreg")
 _SEED = 0
@@ -78,7 +78,7 @@ def launch_text(
     Raises:
         NoLaunchFileError: an argument is of a kind that is not known here.
     """
-    writer = _LaunchWriter(standalone, variant, contents, form)
+    writer = _LaunchWriter(launch=standalone.launch, variant=variant, contents=contents, form=form)
     lines = [*([_ALLOCATOR] if form.allocates else []), *writer.lines()]
     body = "\n".join(f"    {line}" if line else "" for line in lines)
     imports = ["import torch", "import triton", *writer.imports]
@@ -95,27 +95,24 @@ def recorded_name(number: int) -> str:
     return f"buffer-{number}.npy"
 
 
+@dataclass(kw_only=True)
 class _LaunchWriter:
-    def __init__(
-        self,
-        standalone: Standalone,
-        variant: LaunchVariant,
-        contents: Mapping[str, bytes],
-        form: LaunchForm,
-    ) -> None:
-        self.launch = standalone.launch
-        self.variant = variant
-        self.contents = contents
-        self.form = form
-        self.imports: list[str] = []
+    launch: FileLaunch
+    variant: LaunchVariant
+    contents: Mapping[str, bytes]
+    form: LaunchForm
+    imports: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         constants = {str(path[0]) for path in self.launch.constants if len(path) == 1}
-        arguments = {arg.name: arg for arg in variant.arguments}
+        arguments = {arg.name: arg for arg in self.variant.arguments}
         missing = [n for n in self.launch.signature if n not in constants and n not in arguments]
         if missing:
             raise NoLaunchFileError(f"the launch gives nothing for {', '.join(missing)}")
         self.given = [arguments[n] for n in self.launch.signature if n not in constants]
         self.owners = [arg.buffer for arg in self.given if _has_memory(arg)]
-        if form.exact and any(not variant.buffers[number].unwritten for number in self.owners):
+        written = (not self.variant.buffers[number].unwritten for number in self.owners)
+        if self.form.exact and any(written):
             self.imports += ["from pathlib import Path", "", "import numpy"]
 
     @property
