@@ -6,11 +6,12 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from harness.bisect.axes import plan_cells
-from harness.bisect.contrast import Contrast, Point
+from harness.bisect.contrast import Contrast, Point, other_targets
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, with_flags
 from harness.cells.places import CompileOptions, record_of, work
 from harness.cells.selection import SUFFIX_SINCE, for_target
@@ -29,9 +30,13 @@ from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import NO_ASSEMBLER, PTXAS
+from harness.values.toolchain import EMULATOR, NO_ASSEMBLER, PTXAS
 from harness.values.verdict import VerdictKind
 
+if TYPE_CHECKING:
+    from harness.run.raw import RawInputs  # numpy: 0.1 s
+
+_REFUSED = (VerdictKind.UNSUPPORTED, VerdictKind.NOT_RUN)
 _NO_ISA = "99.9"  # no ptxas takes it
 CONTRAST_AXES = ("target", "flag", "config")
 
@@ -50,11 +55,14 @@ async def contrast(
     *,
     condition: Condition | None = None,
     run: bool = False,
+    on: str | None = EMULATOR,
+    inputs: RawInputs | None = None,
 ) -> Contrast:
     """Try every neighbour of the first cell that fails; `tell` hears each, and what it did.
 
-    With a `condition`, what is followed is that in the place of a failure. With `run` the PTX is
-    executed, and what comes out is followed; the launch is at the size for that.
+    With a `condition`, what is followed is that in the place of a failure. With `run` each is
+    executed (`on` what; a file of PTX on these `inputs`), and what comes out is followed; the launch
+    is at the size for that. Of the targets only the first one of each generation is executed.
 
     Raises:
         EmptySelectionError: no config matches.
@@ -68,7 +76,9 @@ async def contrast(
         if run:
             from harness.run.executors import executor_of  # noqa: PLC0415 - numpy: 0.2 s
 
-            judge = executor_of(bench, selection, lambda text: tell(text, "")).evaluate
+            judge = executor_of(
+                bench, selection, lambda text: tell(text, ""), on, inputs=inputs
+            ).evaluate
         cells = (await plan_cells(bench, selection, None)).cells
         if not cells:
             raise EmptySelectionError("--config matches none of the configs")
@@ -76,7 +86,7 @@ async def contrast(
         origin, result = await _failing(bench, cells, question, judge)
         row = result.row
         store.put_result(run_id, record_of(result))
-        neighbours = await _neighbours(bench, selection, axis, origin, row)
+        neighbours = await _neighbours(bench, selection, axis, origin, row, is_executed=run)
 
         newest = None
         if axis == "target" and selection.repro.ptx:
@@ -84,7 +94,7 @@ async def contrast(
 
         async def attempt(neighbour: _Neighbour) -> Point:
             point, result = await _point(bench, neighbour, judge)
-            if newest and point.row and point.row.verdict is VerdictKind.UNSUPPORTED:
+            if newest and point.row and point.row.verdict in _REFUSED:
                 # Newer targets want a newer `.version` than the file has.
                 target = Target.parse(point.label)
                 raised = await _on_target(bench, selection, origin, target, version=newest)
@@ -140,7 +150,13 @@ async def _failing(
 
 
 async def _neighbours(
-    bench: Workbench, selection: Selection, axis: str, origin: PlannedCell, row: Row
+    bench: Workbench,
+    selection: Selection,
+    axis: str,
+    origin: PlannedCell,
+    row: Row,
+    *,
+    is_executed: bool,
 ) -> list[_Neighbour]:
     if axis == "flag":
         changes = single_changes(row.ptxas_flags)
@@ -156,7 +172,10 @@ async def _neighbours(
             for cell in cells
             if (cell.cell.kernel, cell.cell.launch, cell.cell.ptxas) == own
         ]
-    targets = known_targets(selection.targets[0])
+    [own_target, *_] = selection.targets
+    targets = known_targets(own_target)
+    if is_executed:
+        targets = sorted([own_target, *other_targets(own_target)])
     return [await _on_target(bench, selection, origin, target) for target in targets]
 
 

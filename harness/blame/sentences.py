@@ -610,4 +610,4 @@ def _levels(grid: Grid) -> Iterator[str]:
     )
     failing = grid.ptxas_with(VerdictAnswer.SAME)
     if len(failing) > 1:
-        yield f"Every {grid.tool} that gave a result does it: {', '.join(failing)}."
+        yield f"Every {grid.tool} that gave a result does it: {fold(failing, grid.assemblers)}."

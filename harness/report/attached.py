@@ -204,16 +204,7 @@ class AttachedTrial:
             assembler=[f"{case.assembler}=={assembler}"] if names_it and assembler else [],
         )
         if axis:
-            neighbours = await contrast(
-                select(words),
-                self.asked.store,
-                self.asked.how,
-                axis,
-                None,
-                lambda *_: None,
-                condition=dossier.condition,
-            )
-            rows = {point.label: point.row for point in neighbours.points}
+            rows = await self._neighbours(select(words), axis)
             labels = {place: place.flag or place.target for place in group}
             return {place: row for place, label in labels.items() if (row := rows.get(label))}
         report = await compile_selections(
@@ -225,6 +216,25 @@ class AttachedTrial:
             report.rows, key=lambda row: _likeness((row.launch, Config.of(row.config)), like)
         )
         return dict.fromkeys(group, nearest)
+
+    async def _neighbours(
+        self, selection: Selection, axis: str, inputs: RawInputs | None = None
+    ) -> dict[str, Row | None]:
+        """What its neighbours along an axis do, by label; executed where the case was."""
+        executed = self.dossier.executed
+        found = await contrast(
+            selection,
+            self.asked.store,
+            self.asked.how,
+            axis,
+            None,
+            lambda *_: None,
+            condition=self.dossier.condition,
+            run=executed is not None,
+            on=executed.on if executed else None,
+            inputs=inputs,
+        )
+        return {point.label: point.row for point in found.points}
 
     async def execute(self, places: Sequence[AttachedPlace]) -> None:
         """Execute each file there, all versions on the inputs that the case's records."""
@@ -305,7 +315,8 @@ class AttachedTrial:
         case, executed = self.dossier.case, self.dossier.executed
         assert executed, "what is reported was executed"
         cells = {
-            row.cell: self.dossier.ptx_place(row.ptxas or "") for row in self.dossier.executed_rows
+            row.cell: self.dossier.ptx_place(row.ptxas or "", row.target)
+            for row in self.dossier.executed_rows
         }
         every = dict.fromkeys((*places, *cells.values()))
         for file in dict.fromkeys(place.file for place in every):
@@ -314,20 +325,27 @@ class AttachedTrial:
                 launch = read_launch((self.folder / LAUNCH_INPUTS).read_bytes(), LAUNCH_INPUTS)
                 inputs = RawInputs(launch=launch, folder=self.folder)
             mine = [place for place in every if place.file == file]
+            here = [place for place in mine if place.target == case.target]
             words = SelectionOptions(
                 kernel=str(self.folder / file),
                 sm=[case.target],
-                ptxas=list(dict.fromkeys(place.version for place in mine)),
+                ptxas=list(dict.fromkeys(place.version for place in here)),
             )
             try:
                 asked = replace(self.asked, selection=select(words), on=executed.on)
                 launches = await executed_rows(asked, inputs)
+                elsewhere = {}
+                if len(here) < len(mine):
+                    own = select(structs.replace(words, ptxas=[case.ptxas or ""]))
+                    elsewhere = await self._neighbours(own, "target", inputs)
             except TriageError as error:
                 self.untried |= dict.fromkeys(mine, str(error))
                 continue
             by_ptxas = {x.row.compiled.ptxas: x for x in launches if x.row.compiled}
             for place in mine:
-                if launched := by_ptxas.get(place.version):
+                if place.target != case.target and (row := elsewhere.get(place.target)):
+                    self.rows[place] = row
+                elif launched := by_ptxas.get(place.version):
                     self.rows[place], self.runs[place] = launched.evaluated.row, launched.row
                 else:
                     why = f"ptxas {place.version} made no cubin of it that was launched"
@@ -335,5 +353,7 @@ class AttachedTrial:
         for cell, place in cells.items():
             if place in self.untried:
                 self.untried[cell] = self.untried[place]
-            else:
-                self.rows[cell], self.runs[cell] = self.rows[place], self.runs[place]
+                continue
+            self.rows[cell] = self.rows[place]
+            if place in self.runs:
+                self.runs[cell] = self.runs[place]

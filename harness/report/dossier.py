@@ -269,7 +269,9 @@ class Dossier:
         """All cells that were executed and that the report names; the case first, each once."""
         histories = self.history.rows.values() if self.history else ()
         ways = [way.row for way in self.ways or ()]
-        rows = (self.case, *self.rows, *histories, *self.tried, *ways)
+        points = self.targets.points if self.targets else ()
+        neighbours = [point.row for point in points if point.row]
+        rows = (self.case, *self.rows, *histories, *self.tried, *ways, *neighbours)
         return list({row.cell: row for row in rows}.values())
 
     @property

@@ -666,7 +666,8 @@ class _Gathering:
                     lambda: self.contrast("flag"),
                 )
             dossier = replace(dossier, along_ptxas=along_ptxas, flags=flags)
-        if not asked.run:
+        # A GPU is one target.
+        if not asked.run or asked.on == SASS:
             targets = await self.piece(
                 "other targets", "bisect --axis target", lambda: self.contrast("target")
             )
@@ -747,6 +748,8 @@ class _Gathering:
             asked.signature,
             _silent,
             condition=asked.condition,
+            run=asked.run,
+            on=asked.on,
         )
 
     async def blame(self) -> BlameReport:
@@ -810,7 +813,7 @@ class _Gathering:
                 condition=asked.condition,
                 level="auto" if asked.run else level,
                 seconds=seconds,
-                tests=0 if self.is_as_given and asked.run else None,
+                tests=0 if self.is_as_given and (asked.run or mine.repro.ptx) else None,
                 keeps_kernel=self.is_as_given,
                 run=asked.run,
                 inputs=inputs,

@@ -229,6 +229,8 @@ class View:
     def bound_words(self, report: BisectReport) -> str:
         """Where it began and ended."""
         line = bounds_line(report)
+        if self.d.is_invalid:
+            line = line.replace("Last good:", "Last that accepts it:")
         if len(self.d.rows) > 1:
             line = f"Config {markdown_code(config_label(self.d.case))}: {line}"
         claims: list[Claim] = []

@@ -96,14 +96,14 @@ def _outcomes(d: Dossier, rows: Mapping[str, Row], original: _Column) -> _Column
         if d.followed.condition is None:  # else the words are its numbers
             outcome = d.outcome(row)
             is_other = outcome is VerdictAnswer.OTHER
-            text = f"fails in another way ({row.verdict})" if is_other else words
+            text = f"fails in another way: {without_evidence(row.reason)}" if is_other else words
             words = markdown_cell(_short_words(d).get(outcome, text))
         cells[version] = (words, claims)
     return replace(original, cells=cells)
 
 
 def _short_words(d: Dossier) -> dict[VerdictAnswer, str]:
-    works = "is right" if d.executed else "compiles"
+    works = "is accepted" if d.is_invalid else "is right" if d.executed else "compiles"
     return {VerdictAnswer.SAME: "fails in the same way", VerdictAnswer.OK: works}
 
 
@@ -191,7 +191,11 @@ def contrast_lines(ledger: Ledger, d: Dossier, neighbours: Contrast) -> list[str
                 f"{point.label} ({point.row.verdict})" if is_other and point.row else point.label
                 for point in points
             ]
+            if VerdictAnswer.OK in outcomes:
+                words = "Accepted" if d.is_invalid else words
             line = f"{words}: {', '.join(map(markdown_cell, labels))}."
+            if VerdictAnswer.UNTESTABLE in outcomes:
+                line += f" {points[0].label}: {markdown_cell(points[0].reason)}."
             rows = [point.row for point in points if point.row]
             claims = [has_figures(row) for row in rows]
             for point in points:

@@ -56,7 +56,9 @@ def constructs(d: Dossier) -> list[str]:
 
 
 def _used(d: Dossier) -> str:
-    """These in words; of a program that uses none of them, its name."""
+    """What people say of it, or these; of a program that uses none of them, its name."""
+    if d.notes and d.notes.construct:
+        return d.notes.construct
     uses = ", ".join(constructs(d)) or named(d.ptx_file if d.is_ptx and d.minimized else d.function)
     specialized = d.minimized and WARP_SPECIALIZE.search(d.minimized.left.text)
     return f"{uses} in a warp-specialized loop" if specialized else uses

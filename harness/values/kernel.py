@@ -151,13 +151,15 @@ class PtxInputs(msgspec.Struct, frozen=True, kw_only=True):
 class ReportNotes(msgspec.Struct, frozen=True, kw_only=True):
     """What people know of a bug and a program does not, for its reports.
 
-    `cause` and `rule` (a sentence of a specification) are said by hand; `related` are issues and
-    what tells them apart; `measured` is what a GPU showed. `same_as` is an open issue
-    (`owner/name#1`) with the same message: then the report is a comment for it. `as_given` says
-    that the kernel is as small as a reader wants it, so that a report does not reduce it; `invalid`
-    that the input breaks the `rule`, so that an error message is all that is expected.
+    `construct` (what goes wrong, for the title), `cause` and `rule` (a sentence of a specification)
+    are said by hand; `related` are issues and what tells them apart; `measured` is what a GPU
+    showed. `same_as` is an open issue (`owner/name#1`) with the same message: then the report is a
+    comment for it. `as_given` says that the kernel is as small as a reader wants it, so that a
+    report does not reduce it; `invalid` that the input breaks the `rule`, so that an error message
+    is all that is expected.
     """
 
+    construct: str = ""
     cause: str = ""
     rule: str = ""
     related: tuple[str, ...] = ()

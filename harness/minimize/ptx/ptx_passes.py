@@ -88,10 +88,21 @@ def _swapped(line: Statement, swap: Swap) -> Sequence[Statement]:
     return [statement(line.kind, str(new), line.before)]
 
 
+_DEMANDED = frozenset({"sync", "aligned"})
+
+
 def _modifiers(document: Document) -> list[tuple[str, int]]:
-    """Each modifier of each opcode, by its number; all that have the opcode go together."""
+    """Each modifier of each opcode, by its number; all that have the opcode go together.
+
+    What the PTX ISA demands of an opcode stays, though ptxas may take it without.
+    """
     opcodes = dict.fromkeys(instruction.opcode for _, instruction in document.instructions)
-    return [(opcode, n) for opcode in opcodes for n in range(1, opcode.count(".") + 1)]
+    return [
+        (opcode, n)
+        for opcode in opcodes
+        for n, word in enumerate(opcode.split("."))
+        if n and word not in _DEMANDED
+    ]
 
 
 def _without_modifiers(document: Document, chosen: Collection[tuple[str, int]]) -> Document:

@@ -38,6 +38,7 @@ from harness.report.gather import required_fields
 from harness.report.issue import render_report, report_document, report_page
 from harness.report.paragraphs import REQUIRED, escaped
 from harness.values.execution import OutputFacts, RaceFacts, RunRow
+from harness.values.kernel import ReportNotes
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import VerdictKind
 
@@ -162,6 +163,19 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
     files = {file.name: file.data for file in dossier.attachments}
     trial = ClaimsTrial(files=files, stored={"bad": bad, "good": good})
     assert prove(issue.claims, trial, issue.text).false == ()
+
+
+def test_a_title_names_what_people_say_goes_wrong() -> None:
+    noted = replace(IN_PTXAS, notes=ReportNotes(construct="a scan behind a `bra`"))
+    assert ": a scan behind a `bra` (" in render_report(noted, Upstream.NVIDIA).text.splitlines()[0]
+
+
+def test_an_invalid_input_is_accepted_and_not_said_to_work() -> None:
+    invalid = replace(IN_PTXAS, is_ptx=True, notes=ReportNotes(invalid=True))
+    text = render_report(invalid, Upstream.NVIDIA).text
+    assert "Last that accepts it: 13.0.88" in text
+    assert "Last good" not in text
+    assert "compiles |" not in text.partition("## Reproduce")[0]
 
 
 def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
