@@ -769,6 +769,9 @@ class _Gathering:
     def reduction_at(self, dossier: Dossier) -> tuple[str, Path]:
         """The level of the reduction, and its folder."""
         folder = self.asked.minimized(self.case)
+        if self.is_as_given and self.asked.selection.repro.ptx:
+            # What was reduced before is another program.
+            folder = folder.with_name(f"{folder.name}-as-given")
         is_of_ptx = (folder / "original.ptx").exists()
         # What blame lays to the compiler is reduced in its own language; --quick asks no blame.
         is_source = dossier.is_compilers or self.is_as_given
