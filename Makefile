@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Any torch in the range of pyproject.toml does; a CPU build of this one is small.
 TORCH ?= torch==2.13.0
 # A file's tests share a worker. In the order of names: the small files of tests/unit fill the end.
-PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 VERMIN = $(BIN)/vermin --quiet --violations --no-tips --no-parse-comments
 # Exit code 1 of triage means "a failure was found", which is what the demo is about.
 FOUND = [ $$? -eq 1 ]
