@@ -591,7 +591,9 @@ class _Gathering:
             file.write_text(text)
             version = f"{case.compiler}=={case.compiler_version}"
             words = SelectionOptions(kernel=str(file), sm=[case.target], compiler=[version])
-            found = await compile_selections([select(words)], asked.store, asked.how, RunProgress())
+            # It is no kernel of the user's: nothing of it stays in the user's results.
+            with Store.open(Path(place) / "results") as store:
+                found = await compile_selections([select(words)], store, asked.how, RunProgress())
         return text if all(row.verdict.compiles for row in found.rows) else ""
 
     def seen(self, dossier: Dossier, reduced: Minimization) -> Dossier:

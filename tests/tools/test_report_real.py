@@ -189,3 +189,6 @@ def test_the_command_of_a_filed_report_makes_it_again_from_the_repository(triage
     program = (FILED / "issue.md").read_text().partition("```python\n")[2].partition("```")[0]
     assert program
     assert program in found["body"]
+    # What it was compared with is no kernel of the user's.
+    with Store.open(Path(triage.env["TRIAGE_HOME"])) as store:
+        assert store.kernels() == ["triton_early_return"]
