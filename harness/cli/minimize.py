@@ -25,7 +25,7 @@ import click
 from msgspec import structs
 
 from harness.cells.places import CompileOptions
-from harness.cells.spelling import SelectionOptions
+from harness.cells.spelling import SelectionOptions, execution_words, inputs_words, spell_command
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import Execution, execution_option
 from harness.cli.options import (
@@ -38,7 +38,14 @@ from harness.cli.options import (
     silent,
     verb,
 )
-from harness.cli.output import command_line, print_json, print_line, print_remarks, print_said
+from harness.cli.output import (
+    command_line,
+    print_json,
+    print_line,
+    print_next,
+    print_remarks,
+    print_said,
+)
 from harness.cli.progress.reduction import watch_reduction
 from harness.cli.ptx_inputs import PtxOptions
 from harness.cli.results import open_results
@@ -203,6 +210,13 @@ def command(options: _AskedReduction) -> int:
             is_spent = result.spent.ending is Ending.BUDGET
             more = " and a larger --max-time or --max-tries" if is_spent else ""
             print_line(f"The same command with --resume{more} goes on from there.")
+        elif script is None:
+            follows = ["--while", options.condition] if options.condition else []
+            how = execution_words(run=execution.run, on=execution.on)
+            if how and selection.repro.ptx:
+                how += inputs_words(inputs.said(selection.repro))
+            filed = spell_command("report", words, *follows, *how)
+            print_next([(filed, "an issue for those who can fix it")])
     codes = {Ending.INTERRUPTED: 128 + signal.SIGINT, Ending.TROUBLE: 4}
     return codes.get(result.spent.ending, 0)
 
