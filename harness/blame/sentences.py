@@ -98,8 +98,8 @@ def _crash(grid: Grid) -> Iterator[str]:
 
 def _triton_crash(grid: Grid) -> Iterator[str]:
     yield (
-        f"With {compiled_by(grid.failing)} the compiler fails by itself before there is {grid.code} "
-        f"(stage {grid.focus.stage}): no kernel may do that to a compiler."
+        f"With {compiled_by(grid.failing)} the compiler fails by itself before there is "
+        f"{grid.code} (stage {grid.focus.stage}): no kernel may do that to a compiler."
     )
     yield from _other_tritons(grid)
 
