@@ -61,8 +61,9 @@ async def contrast(
     """Try every neighbour of the first cell that fails; `tell` hears each, and what it did.
 
     With a `condition`, what is followed is that in the place of a failure. With `run` each is
-    executed (`on` what; a file of PTX on these `inputs`), and what comes out is followed; the launch
-    is at the size for that. Of the targets only the first one of each generation is executed.
+    executed (`on` what; a file of PTX on these `inputs`), and what comes out is followed; the
+    launch is at the size for that, and of the targets only the first one of each generation is
+    tried.
 
     Raises:
         EmptySelectionError: no config matches.

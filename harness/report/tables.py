@@ -191,9 +191,9 @@ def contrast_lines(ledger: Ledger, d: Dossier, neighbours: Contrast) -> list[str
                 f"{point.label} ({point.row.verdict})" if is_other and point.row else point.label
                 for point in points
             ]
-            if VerdictAnswer.OK in outcomes:
-                words = "Accepted" if d.is_invalid else words
-            line = f"{words}: {', '.join(map(markdown_cell, labels))}."
+            is_accepted = d.is_invalid and VerdictAnswer.OK in outcomes
+            named = ", ".join(map(markdown_cell, labels))
+            line = f"{'Accepted' if is_accepted else words}: {named}."
             if VerdictAnswer.UNTESTABLE in outcomes:
                 line += f" {points[0].label}: {markdown_cell(points[0].reason)}."
             rows = [point.row for point in points if point.row]
