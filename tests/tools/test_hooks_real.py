@@ -96,7 +96,7 @@ def test_what_is_executed_is_what_plain_triton_compiles(
     done = module_triage(*words, "--triton", "installed", "--json")
     assert done.returncode == 0, done.stderr
     rows = msgspec.json.decode(done.stdout)["runs"]
-    assert {row["run"] for row in rows} == {"right"}
+    assert {row["run"] for row in rows} == {"right", "as_interpreted"}
     found = {_coordinates(row): row["ptx_sha256"] for row in rows}
     assert found == {key: sha256 for key, (sha256, _) in plain.items() if key[0] == "sm_90a"}
 
