@@ -867,12 +867,16 @@ def filed_facts(path: Path) -> dict[str, str | None]:
 
 
 def filed_alike(signature: str | None) -> Iterator[str]:
-    """A line for each report in `reports/`, where the user is, of a failure with this signature."""
-    for path in sorted(Path("reports").glob(f"*/{FACTS}")) if signature else ():
-        facts = filed_facts(path)
-        if facts.get("signature") == signature:
-            state = facts.get("state") or "not filed"
-            yield f"{path.parent} has a failure with this signature ({state})"
+    """What to say of the reports in `reports/`, where the user is, with this signature."""
+    paths = sorted(Path("reports").glob(f"*/{FACTS}")) if signature else ()
+    found = {path.parent: filed_facts(path) for path in paths}
+    alike = {path: facts for path, facts in found.items() if facts.get("signature") == signature}
+    if len(alike) > 1:
+        # A signal or "differs" names no cause: different bugs have the same signature.
+        yield f"several reports have this signature; compare: {', '.join(map(str, alike))}"
+        return
+    for path, facts in alike.items():
+        yield f"{path} has a failure with this signature ({facts.get('state') or 'not filed'})"
 
 
 def _is_begun(reduction: Path) -> bool:

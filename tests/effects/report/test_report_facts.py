@@ -161,5 +161,10 @@ def test_a_filed_report_of_the_same_signature_is_named(
         "reports/one has a failure with this signature (not filed)"
     ]
     assert not list(gather.filed_alike(None))
+    (tmp_path / "reports" / "two" / gather.FACTS).write_text('{"signature": "abc"}')
+    assert list(gather.filed_alike("abc")) == [
+        "several reports have this signature; compare: reports/one, reports/two"
+    ]
+    (tmp_path / "reports" / "two" / gather.FACTS).write_text("{}")
     (tmp_path / "reports" / "one" / gather.FACTS).write_text("[")
     assert not list(gather.filed_alike("abc"))
