@@ -258,7 +258,8 @@ class View:
             return []
         measured = self.d.of_cubins and self.d.notes and self.d.notes.measured
         if measured and blame.culprit is Culprit.CANNOT_TELL:
-            return ["The measured values decide it: the emulated PTX is right."]
+            by = "; the rule says that they are wrong" if self.d.notes and self.d.notes.rule else ""
+            return [f"The measured values are those of the emulated SASS{by}."]
         rests_on = [has_figures(row) for row in self.d.tried]
         # What all of it comes to is said first.
         words = sorted(blame.reasons, key=lambda reason: not reason.startswith("So it "))

@@ -65,7 +65,7 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     """What should happen instead."""
     if d.invalid:
         return ledger.say(
-            f"The input is not valid PTX: {escaped(d.invalid)}. Expected: that error message."
+            f"The input is not valid PTX: {d.invalid.rstrip('.')}. Expected: that error message."
         )
     if d.is_invalid:
         return "The input is not valid PTX. Expected: an error message that says so."

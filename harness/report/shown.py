@@ -16,6 +16,7 @@ from harness.io.processes.hub import ResourceLimits, run_tool
 from harness.run.comparing import Array, as_tensor
 from harness.run.inputs import read_entry
 from harness.run.raw import read_launch
+from harness.tables.file_templates import markdown_code
 from harness.values.kernel import LAUNCH_INPUTS
 from harness.values.toolchain import Tool
 
@@ -103,7 +104,7 @@ def listed(
 
 
 def plain_forms(ptx: str) -> Iterator[tuple[str, str]]:
-    """Each load or store of a vector, and the program with scalar ones in the place of it."""
+    """The scalar forms of each load or store of a vector, and the program with these."""
     lines = ptx.splitlines()
     for number, line in enumerate(lines):
         if (match := _VECTOR.match(line.strip().rstrip(";"))) and (
@@ -115,7 +116,7 @@ def plain_forms(ptx: str) -> Iterator[tuple[str, str]]:
                 for name in found[1].split(",")
             ]
             text = "\n".join([*lines[:number], *scalars, *lines[number + 1 :]]) + "\n"
-            yield line.strip(), text
+            yield " ".join(scalars), text
 
 
 def refused_form(ptx: str, ptxas: Path, flags: Sequence[str], limits: ResourceLimits) -> str:
@@ -123,12 +124,12 @@ def refused_form(ptx: str, ptxas: Path, flags: Sequence[str], limits: ResourceLi
 
     What is no operand of the scalar form is none of the vector's (PTX ISA, "Vectors as Operands").
     """
-    for line, text in plain_forms(ptx):
+    for scalars, text in plain_forms(ptx):
         with scratch_disk(), tempfile.TemporaryDirectory(prefix="triage-plain-") as place:
             source = Path(place) / "plain.ptx"
             source.write_text(text)
             argv: list[str | Path] = [ptxas, *flags, source, "-o", Path(place) / "plain.cubin"]
             done = run_tool(argv, timeout=_SECONDS, limits=limits, writable=[Path(place)])
         for said in re.findall(r"error\s*: (.*\S)", done.stderr):
-            return f"the scalar form of `{line}` is refused: {said}"
+            return f"without the vector, as {markdown_code(scalars)}, it is refused: {said}"
     return ""

@@ -170,7 +170,7 @@ def _words(d: Dossier, row: Row) -> str:
         numbers = measured(d.followed.fields, [row])
         return markdown_cell(f"{row.verdict}{same}: {numbers or row.reason}")
     if kind is VerdictKind.OK:
-        return "compiles"
+        return "is accepted" if d.is_invalid else "compiles"
     if kind is VerdictKind.RIGHT:
         return "is right"
     return markdown_cell(f"{row.verdict}{same}: {without_evidence(row.reason)}")

@@ -80,7 +80,10 @@ def title_of(ledger: Ledger, d: Dossier, upstream: Upstream, compilers: str, mes
         if point.row and not point.row.verdict.tells_nothing
     }
     is_alike = targets.get(d.case.target) is VerdictAnswer.SAME
-    on = spans(targets, VerdictAnswer.SAME) if is_alike else d.case.target
+    fails = [name for name, outcome in targets.items() if outcome is VerdictAnswer.SAME]
+    # Of those that are executed, few are tried: a span would claim the others.
+    alike = ", ".join(fails) if d.of_cubins else spans(targets, VerdictAnswer.SAME)
+    on = alike if is_alike else d.case.target
     versions = list(_versions(ledger, d)) or [d.version]
     where = f" ({', '.join([on, f'{d.tool} {versions[0]}', *versions[1:]])})"
     if d.kind is VerdictKind.SICK:
