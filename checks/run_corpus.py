@@ -124,6 +124,24 @@ FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
         "true: open in the newest Triton (reports/running-state)",
     ),
     (
+        "triton_product_in_branch", "*", "*", "wrong_result",
+        "true: wrong on an H100, too (tests/tools/test_wrong_code.py)",
+    ),
+    (
+        "triton_split_memory", "*", "3.9.*", "wrong_result",
+        "true: reports/hunt-specialised-split-memory",
+    ),
+    (
+        "triton_two_stores", "*", "3.9.*", "hang", "true: reports/hunt-specialised-two-stores",
+    ),
+    (
+        "triton_*", "sm_100a", "3.6.*", "memory_fault",
+        (
+            "true by the letter: the last `tcgen05.commit` of the loop arrives at a barrier that "
+            "`mbarrier.inval` ends without a wait for it; no result depends on it"
+        ),
+    ),
+    (
         "verdict_trap_stub*", "*", "*", "launch_failed",
         "true: Triton lowers the kernel to a trap, as `triage compile` says",
     ),
@@ -498,12 +516,7 @@ in the reference.
 Of {len(rows)} cells {len(compiled)} compile to PTX. Without {len(compiled) - len(meant)} that no
 GPU could be given ({no_gpu}) that is {len(meant)},
 and {len(ran)} of these ({len(ran) / max(len(meant), 1):.1%}) were executed, in {median:.1f} s
-a cell (median of all its runs). {verdicts}. {older} rows are of an earlier state of the emulator;
-those of before 24 November 2026 call `right`, too, what agrees with other configs alone: it is
-`consistent` since. Those of before 28 November 2026 call `right` what the interpreter of
-the same config confirms (`as_interpreted` since), and some small sizes of then made other code than
-`triage compile` judges: `mamba3_siso_fwd` is the known case, and it is wrong on sm_100a with 3.9.0.
-A `race` of lanes that store copies of one sum is a note since then.
+a cell (median of all its runs). {verdicts}. {older} rows are of an earlier state of the emulator.
 
 A `-` is a cell that has not been tried yet. Any other is the verdict, the largest relative error of
 an output, what it was compared with, and the seconds of all its runs (five, the first with the race
