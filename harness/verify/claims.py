@@ -205,6 +205,8 @@ _BEFORE = re.compile(r"\b(?:before|older than|prior to|below|<)\s*$", re.IGNOREC
 _SM = re.compile(r"\bsm_?(\d{2,3})([af]?)\b|\bcompute capability (\d{1,2})\.(\d)", re.IGNORECASE)
 _SOLD = re.compile("|".join(rf"\b(?P<sm{sm}>{names})\b" for sm, names in SOLD_AS.items()))
 _LEVEL = re.compile(r"(?<![\w-])(?:-O ?|--opt-level[ =])([0-3])(?!\w)")
+# What documents and people say is no claim of this issue.
+_QUOTED = re.compile(r'(?<![\w`])"[^"]{20,}(?:"|$)')
 _CODE_SPAN = re.compile(r"`([^`\n]{1,200})`")
 _ICE = re.compile(r"\b(C\d{4})\b")
 _PASS = re.compile(r"executing \[`(\w+)`")
@@ -389,6 +391,7 @@ class _Reader:
         """What a part of a sentence says: its outcomes, each with the places that it has."""
         places = self._places(clause, part.heading)
         others = [match.span() for match in _OTHER_NUMBERS.finditer(clause)]
+        others += [match.span() for match in _QUOTED.finditer(clause)]
         bare = _blanked(clause, [*others, *(at for at, _ in places)])
         outcomes = [(match.span(), _outcome(match)) for match in _OUTCOMES.finditer(bare)]
         if not outcomes and places and self._introduced and part.kind == "list_item":

@@ -178,6 +178,9 @@ def _program(
     tree = _parsed(text)
     if tree and (kernels := _python(line, text, modules, earlier)):
         return kernels
+    if earlier and "mlir_reproducer" in text:
+        # MLIR prints it of a program that fails: here that one stands above.
+        return "other text"
     # A module of IR, PTX with what ptxas said above it, a kernel that Inductor printed.
     for clue in read_log(text, []).clues:
         if clue.kernel:

@@ -194,3 +194,11 @@ def test_a_claim_is_about_the_program_above_it() -> None:
 def test_a_sentence_with_a_place_and_no_outcome_is_kept_as_not_understood() -> None:
     reading = read(f"# A report\n\nWe all use 3.5.1 in this house.\n\n{fenced(KERNEL)}")
     assert reading.unread == ("We all use 3.5.1 in this house.",)
+
+
+def test_what_is_quoted_is_no_claim() -> None:
+    words = 'The manual of 3.4.0 says that it "only works on simple loops of one product".'
+    assert said(words) == []
+    assert said('With 3.4.0 it fails and prints "the loop cannot be compiled".') == [
+        (FAILS, "3.4.0")
+    ]

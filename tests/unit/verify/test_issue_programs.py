@@ -20,6 +20,18 @@ module attributes {"ttg.num-warps" = 4 : i32} {
 }
 """
 
+REPRODUCER = """\
+{-#
+  external_resources: {
+    mlir_reproducer: {
+      pipeline: "builtin.module(canonicalize)",
+      disable_threading: true,
+      verify_each: true
+    }
+  }
+#-}
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "language", "what"),
@@ -97,3 +109,10 @@ def test_what_launches_nothing_is_called_where_it_needs_nothing() -> None:
     assert (launching.call, launching.called("")) == ("", launching.text)
     without = program(fenced(KERNEL.replace("n=64", "n")))
     assert without.assumed == ("it launches nothing",)
+
+
+def test_the_reproducer_of_mlir_is_a_program_where_no_other_is() -> None:
+    printed = f"{IR}\n{REPRODUCER}"
+    text = f"# A title\n\n{fenced(KERNEL, 'python')}\n\n{fenced(printed, 'mlir')}"
+    assert [block.what for block in read(text).blocks] == ["a program", "other text"]
+    assert [block.what for block in read(f"# A\n\n{fenced(printed)}").blocks] == ["a program"]
