@@ -30,7 +30,7 @@ from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import EMULATOR, NO_ASSEMBLER, PTXAS
+from harness.values.toolchain import EMULATOR, NO_ASSEMBLER, PTXAS, takes_cubins
 from harness.values.verdict import VerdictKind
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ async def contrast(
 
     With a `condition`, what is followed is that in the place of a failure. With `run` each is
     executed (`on` what; a file of PTX on these `inputs`), and what comes out is followed; the
-    launch is at the size for that, and of the targets only the first one of each generation is
-    tried.
+    launch is at the size for that. Cubins are executed for the first target of each generation.
 
     Raises:
         EmptySelectionError: no config matches.
@@ -87,7 +86,7 @@ async def contrast(
         origin, result = await _failing(bench, cells, question, judge)
         row = result.row
         store.put_result(run_id, record_of(result))
-        neighbours = await _neighbours(bench, selection, axis, origin, row, is_executed=run)
+        neighbours = await _neighbours(bench, selection, axis, origin, row, on)
 
         newest = None
         if axis == "target" and selection.repro.ptx:
@@ -151,13 +150,7 @@ async def _failing(
 
 
 async def _neighbours(
-    bench: Workbench,
-    selection: Selection,
-    axis: str,
-    origin: PlannedCell,
-    row: Row,
-    *,
-    is_executed: bool,
+    bench: Workbench, selection: Selection, axis: str, origin: PlannedCell, row: Row, on: str | None
 ) -> list[_Neighbour]:
     if axis == "flag":
         changes = single_changes(row.ptxas_flags)
@@ -175,7 +168,7 @@ async def _neighbours(
         ]
     [own_target, *_] = selection.targets
     targets = known_targets(own_target)
-    if is_executed:
+    if takes_cubins(on):
         targets = sorted([own_target, *other_targets(own_target)])
     return [await _on_target(bench, selection, origin, target) for target in targets]
 
