@@ -166,11 +166,10 @@ async def _neighbours(
             for cell in cells
             if (cell.cell.kernel, cell.cell.launch, cell.cell.ptxas) == own
         ]
-    [own_target, *_] = selection.targets
-    targets = known_targets(own_target)
-    if takes_cubins(on):
-        targets = sorted([own_target, *other_targets(own_target)])
-    return [await _on_target(bench, selection, origin, target) for target in targets]
+    own_target = selection.targets[0]
+    few = takes_cubins(on)
+    targets = [own_target, *other_targets(own_target)] if few else known_targets(own_target)
+    return [await _on_target(bench, selection, origin, target) for target in sorted(targets)]
 
 
 def known_targets(target: Target) -> list[Target]:
